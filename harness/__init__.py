@@ -1,0 +1,1 @@
+"""Harness: record a window of training steps, read it, show it."""

@@ -1,0 +1,1 @@
+"""Plain `torch.nn` modules; they know nothing of the harness."""
