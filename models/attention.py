@@ -20,9 +20,7 @@ class Block(nn.Module):
         ValueError: where ``heads`` does not divide ``width``.
     """
 
-    def __init__(
-        self, width: int, heads: int, *, causal: bool, dropout: float = 0.0, expansion: int = 4
-    ) -> None:
+    def __init__(self, width: int, heads: int, *, causal: bool, dropout: float = 0.0, expansion: int = 4) -> None:
         super().__init__()
         if width % heads:
             raise ValueError(f"width {width} is no multiple of heads {heads}")
@@ -40,7 +38,8 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[batch, positions, width] to the same shape."""
         x = x + self.dropout(self._attend(self.attention_norm(x)))
-        return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        out: Tensor = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        return out
 
     def _attend(self, x: Tensor) -> Tensor:
         batch, positions, width = x.shape

@@ -40,9 +40,7 @@ class CNN(nn.Module):
             raise ValueError(f"kernel_sizes must be odd, not {kernels}")
         stages: list[nn.Module] = []
         channels = in_channels
-        for width, kernel, stride in zip(
-            widths, kernels, _per_stage("strides", strides, len(widths)), strict=True
-        ):
+        for width, kernel, stride in zip(widths, kernels, _per_stage("strides", strides, len(widths)), strict=True):
             stages += [
                 nn.Conv2d(channels, width, kernel, stride=stride, padding=kernel // 2),
                 nn.BatchNorm2d(width),

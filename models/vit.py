@@ -45,9 +45,7 @@ class ViT(nn.Module):
         self.class_token = nn.Parameter(torch.zeros(1, 1, width))
         self.position = nn.Parameter(torch.randn(1, patches + 1, width) * 0.02)
         self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.Sequential(
-            *(Block(width, heads, causal=False, dropout=dropout) for _ in range(depth))
-        )
+        self.blocks = nn.Sequential(*(Block(width, heads, causal=False, dropout=dropout) for _ in range(depth)))
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, num_classes)
 

@@ -8,7 +8,6 @@ from functools import partial
 
 import torch
 
-
 _timed_event = partial(torch.cuda.Event, enable_timing=True)
 
 
