@@ -89,5 +89,5 @@ def main() -> None:
     try:
         app()
     except UsageError as error:
-        console.err.print(f"[bold red]error:[/] {console.plain(str(error))}")
+        console.error(error)
         sys.exit(2)

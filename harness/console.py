@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,9 +17,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-out = Console()
+UNBOUNDED = 160
+"""Columns where there is no terminal to fit into."""
+out = Console(width=None if sys.stdout.isatty() else UNBOUNDED)
 """Results."""
-err = Console(stderr=True)
+err = Console(stderr=True, width=None if sys.stderr.isatty() else UNBOUNDED)
 """Progress and log lines."""
 
 REFRESH_S = 0.5
@@ -110,9 +113,20 @@ def progress(first_step: int, max_steps: int, *, live: bool = True) -> Progress:
     return (BarProgress if live and err.is_terminal else PlainProgress)(first_step, max_steps)
 
 
-def plain(text: str) -> str:
+def plain(text: object) -> str:
     """``text`` without a meaning to Rich."""
-    return escape(text)
+    return escape(str(text))
+
+
+def path(where: Path) -> str:
+    """A path as one would type it from here."""
+    absolute = where.absolute()
+    return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else absolute)
+
+
+def error(text: object) -> None:
+    """Say what went wrong."""
+    err.print(f"[bold red]error:[/] {plain(text)}", highlight=False, soft_wrap=True)
 
 
 def _format(metrics: Mapping[str, float]) -> str:

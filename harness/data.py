@@ -356,18 +356,27 @@ class Loader:
         """Shuffled batches without end, from batch ``start``; a pass's last, smaller batch is left out."""
         if isinstance(self.dataset, Maker):
             return map(self.dataset.make, itertools.count(start))
-        samples = len(self.dataset)
-        if samples < self._batch_size:
-            raise UsageError(
-                f"data.batch_size={self._batch_size} is more than the {samples} samples there are to train on"
-            )
-        return self._load(_Shuffled(samples, self._batch_size, self._seed, start))
+        return self._load(self._shuffled(start))
+
+    def peek(self, start: int = 0) -> Batch:
+        """The first batch of :meth:`stream`, loaded here without starting a worker."""
+        if isinstance(self.dataset, Maker):
+            return self.dataset.make(start)
+        return next(self._load_here(self._shuffled(start), _Fetch(self.dataset, self._seed)))
 
     def once(self) -> Iterator[Batch]:
         """One pass in order, the last batch as small as it is."""
         if isinstance(self.dataset, Maker):
             return map(self.dataset.make, range(len(self.dataset)))
         return self._load(_InOrder(len(self.dataset), self._batch_size))
+
+    def _shuffled(self, start: int) -> _Shuffled:
+        samples = len(self.dataset)
+        if samples < self._batch_size:
+            raise UsageError(
+                f"data.batch_size={self._batch_size} is more than the {samples} samples there are to train on"
+            )
+        return _Shuffled(samples, self._batch_size, self._seed, start)
 
     def _load(self, order: Sampler[_Numbered]) -> Iterator[Batch]:
         fetch = _Fetch(self.dataset, self._seed)

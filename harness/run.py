@@ -76,13 +76,15 @@ class RunDirectory:
     Args:
         path: The directory; made if it is not there.
         manifest: What ``run.json`` says from :meth:`start` on.
+        logdir: The folder above it that stays when an empty run goes.
 
     Raises:
         UsageError: on entry, where it cannot be made or another process holds it.
     """
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: Manifest, *, logdir: Path) -> None:
         self.path = path
+        self._logdir = logdir.absolute()
         self.manifest = manifest
         self.started = False
         self._written = 0.0
@@ -107,11 +109,13 @@ class RunDirectory:
         if self.started and self.manifest.status == "running":
             self.finish("failed", repr(error))
         if self._is_new and not self.started:
-            # Nothing of the run was begun; its folder and its experiment's go, if nothing else is in them.
+            # Nothing of the run was begun: its folder goes, and its experiment's if nothing else is in it.
             (self.path / LOCK).unlink()
+            folder = self.path.absolute()
             with suppress(OSError):
-                self.path.rmdir()
-                self.path.parent.rmdir()
+                while folder != self._logdir:
+                    folder.rmdir()
+                    folder = folder.parent
         os.close(self._lock)
 
     def start(self) -> None:

@@ -30,7 +30,9 @@ def show_run(run: Path, summary: Summary) -> None:
             table.add_row("throughput", f"{value:,.0f} {name.split('/')[1].removesuffix('_per_second')}/s")
     if summary.windows:
         last = summary.windows[-1]
-        table.add_row("windows", f"{len(summary.windows)}, the last at step {last.first_step}: {last.path}")
-    table.add_row("run", str(run))
-    table.add_row("look at it", f"harness board {shlex.quote(str(run.parent.parent))}")
+        table.add_row(
+            "windows", f"{len(summary.windows)}, the last at step {last.first_step}: {console.path(last.path)}"
+        )
+    table.add_row("run", console.path(run))
+    table.add_row("look at it", f"harness board {shlex.quote(console.path(run.parent.parent))}")
     console.out.print(table)

@@ -6,10 +6,11 @@ import inspect
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Any
 
 import msgspec
-from hydra.utils import get_object, instantiate
+from hydra.utils import instantiate
 
 from harness.errors import UsageError
 
@@ -30,11 +31,10 @@ def problems(where: str, node: Mapping[str, Any], known: Collection[str]) -> Ite
         yield f"{where}._target_ is missing: name what to build, as {where}._target_=my_package.MyClass"
         return
     try:
-        factory = get_object(target)
+        factory = resolve_name(target)
         signature = inspect.signature(factory)
-    except (ImportError, ValueError, TypeError) as error:
-        reason = str(error.__cause__ or error).strip().splitlines()[-1]
-        yield f"{where}._target_={target} cannot be imported: {reason}"
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        yield f"{where}._target_={target} cannot be imported: {error}"
         return
 
     parameters = signature.parameters
@@ -64,7 +64,7 @@ def build(where: str, node: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
         UsageError: where an argument is still missing, or the target itself refuses the values.
     """
     target = node["_target_"]
-    parameters = inspect.signature(get_object(target)).parameters
+    parameters = inspect.signature(resolve_name(target)).parameters
     filled = {
         name: value
         for name, value in known.items()
@@ -76,7 +76,7 @@ def build(where: str, node: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
         for name, parameter in parameters.items()
         if parameter.default is inspect.Parameter.empty
         and parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        and (name not in node or (node[name] is None and not _takes_none(_hints(get_object(target)).get(name))))
+        and (name not in node or (node[name] is None and not _takes_none(_hints(resolve_name(target)).get(name))))
         and name not in filled
     ]
     if missing:
@@ -93,7 +93,8 @@ def build(where: str, node: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
 
 def _hints(factory: Any) -> dict[str, Any]:
     try:
-        return typing.get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+        hints = typing.get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+        return {name: _without_tensor(hint) for name, hint in hints.items()}
     except (NameError, TypeError, AttributeError):
         return {}
 
@@ -104,6 +105,13 @@ def _is_plain(hint: Any) -> bool:
     if origin in (typing.Union, types.UnionType, list, tuple, Sequence):
         return all(argument is Ellipsis or _is_plain(argument) for argument in typing.get_args(hint))
     return origin is typing.Literal or hint in _PLAIN
+
+
+def _without_tensor(hint: Any) -> Any:
+    """A union's members that a configuration file can hold: torch's ``lr: float | Tensor`` is a float there."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return typing.Union[tuple(a for a in typing.get_args(hint) if getattr(a, "__name__", "") != "Tensor")]  # noqa: UP007
+    return hint
 
 
 def _takes_none(hint: Any) -> bool:

@@ -80,6 +80,12 @@ def main(arguments: list[str] | None = None, *, prog: str = "harness train") -> 
             sys.argv.append(f"sweep={schema.this_run()}")
         try:
             hydra.main(version_base="1.3", config_path=str(schema.CONF), config_name="config")(job)()
+            if _Single.error is not None:
+                raise _Single.error
+        except OSError as error:
+            if _Single.began:
+                raise
+            raise UsageError(f"the run's directory cannot be made: {error}; choose another logdir") from error
         finally:
             if NoteSweep.logdir is not None and NoteSweep.logdir.is_dir():
                 show_sweep(NoteSweep.logdir, schema.this_run())
@@ -101,13 +107,30 @@ class NoteSweep(Callback):
         NoteSweep.logdir = Path(config.logdir)
 
 
+class _Single:
+    """How the one job of a run without ``-m`` ended; Hydra prints its own lines of errors that pass through it."""
+
+    began = False
+    error: Exception | None = None
+
+
 def job(composed: DictConfig) -> float | None:
     """Train what Hydra composed; a sweeper gets the evaluation's loss, or the training's.
 
     Raises:
-        UsageError: for bad input; a single run leaves nothing behind then.
         InterruptedRun: where SIGTERM or SIGINT ended it.
     """
+    _Single.began = True
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        return _job(composed)
+    try:
+        return _job(composed)
+    except Exception as error:
+        _Single.error = error
+        return None
+
+
+def _job(composed: DictConfig) -> float | None:
     settings = HydraConfig.get()
     path = Path(settings.runtime.output_dir)
     in_sweep = settings.mode == RunMode.MULTIRUN
@@ -130,7 +153,7 @@ def job(composed: DictConfig) -> float | None:
     if resuming:
         manifest.resumed_from = read_manifest(path).resumed_from
         manifest.started = read_manifest(path).started
-    with RunDirectory(path, manifest) as run, console.logging_to(path / LOG_FILE):
+    with RunDirectory(path, manifest, logdir=Path(composed.logdir)) as run, console.logging_to(path / LOG_FILE):
         try:
             summary = _train(composed, run, live=live)
         except DivergedError as error:
@@ -146,7 +169,7 @@ def job(composed: DictConfig) -> float | None:
                 "%s: stopped after step %d, all saved; go on with: harness train resume=%s",
                 summary.stopped_by.name,
                 summary.step,
-                path,
+                console.path(path),
             )
             raise InterruptedRun(128 + summary.stopped_by)
         run.finish("completed")
@@ -155,6 +178,8 @@ def job(composed: DictConfig) -> float | None:
 
 
 def _train(composed: DictConfig, run: RunDirectory, *, live: bool) -> Summary:
+    if missing := OmegaConf.missing_keys(composed):
+        raise UsageError(*(f"{key} is missing: give {key}=..." for key in sorted(missing)))
     config: Any = OmegaConf.to_object(composed)
     assert isinstance(config, Config)
     device = _check(config)
@@ -221,6 +246,7 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool) -> Summary:
     )
     if saved:
         loop.restore(saved)
+    batch = loop.rehearse()
     profiler = _profiler(config, run, loop)
 
     run.manifest.step = first_step
@@ -231,7 +257,7 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool) -> Summary:
         log.info("resumed from step %d", first_step)
     run.start()
     _save_configuration(composed, run)
-    _introduce(composed, run, logger, loaders["train"], model, config)
+    _introduce(composed, run, logger, batch, model)
     try:
         return loop.fit(profiler)
     finally:
@@ -351,9 +377,7 @@ def _save_configuration(composed: DictConfig, run: RunDirectory) -> None:
     OmegaConf.save(OmegaConf.create(run.manifest.overrides), folder / resume.OVERRIDES)
 
 
-def _introduce(
-    composed: DictConfig, run: RunDirectory, logger: Logger, train: Loader, model: torch.nn.Module, config: Config
-) -> None:
+def _introduce(composed: DictConfig, run: RunDirectory, logger: Logger, batch: Any, model: torch.nn.Module) -> None:
     """What TensorBoard shows of the run before its first step."""
     manifest = run.manifest
     logger.layout()
@@ -370,14 +394,12 @@ def _introduce(
     logger.text("environment", f"| | |\n|---|---|\n{rows}")
     metrics = {"train/loss": 0.0} | ({"eval/loss": 0.0, "eval/accuracy": 0.0} if composed.data.eval else {})
     logger.hparams(dict(_hparams(composed)), metrics)
-    if config.logger.images or config.logger.graph:
-        batch = next(iter(train.stream()))
-        inputs = batch[0] if isinstance(batch, tuple | list) else None
-        if isinstance(inputs, torch.Tensor):
-            if config.logger.images and inputs.ndim == 4 and inputs.shape[1] in (1, 3):
-                logger.images("data", inputs)
-            if config.logger.graph:
-                logger.graph(model, inputs.to(next(model.parameters()).device))
+    inputs = batch[0] if isinstance(batch, tuple | list) else batch
+    if isinstance(inputs, torch.Tensor):
+        if composed.logger.images and inputs.ndim == 4 and inputs.shape[1] in (1, 3):
+            logger.images("data", inputs)
+        if composed.logger.graph:
+            logger.graph(model, inputs)
 
 
 def _hparams(composed: DictConfig) -> Iterator[tuple[str, Any]]:
@@ -405,17 +427,15 @@ def _hparams(composed: DictConfig) -> Iterator[tuple[str, Any]]:
 
 def _report(error: Exception) -> int:
     """Say what went wrong, briefly where it is the user's to mend; the exit status."""
-    if isinstance(error, UsageError):
-        console.err.print(f"[bold red]error:[/] {console.plain(str(error))}")
-        return 2
-    if isinstance(error, HydraException | OmegaConfBaseException):
+    if isinstance(error, UsageError | HydraException | OmegaConfBaseException):
         message = str(error)
-        if error.__cause__ is not None and str(error.__cause__) not in message:
+        if isinstance(error, HydraException) and str(error.__cause__ or "") not in message:
             message += f"\n{error.__cause__}"
-        console.err.print(f"[bold red]error:[/] {console.plain(message)}")
+        # Where in OmegaConf's own tree of types it happened helps nobody.
+        console.error("\n".join(line for line in message.splitlines() if "_type=" not in line))
         return 2
     if isinstance(error, DivergedError):
-        console.err.print(f"[bold red]error:[/] {console.plain(str(error))}")
+        console.error(error)
         return 1
     traceback.print_exception(error)
     return 1

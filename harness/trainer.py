@@ -191,6 +191,29 @@ class Trainer:
         self.state = State(**saved["state"])
         self._saved_step = self.state.step
 
+    def rehearse(self) -> Batch:
+        """Run the model on the first batch, before anything of the run is written; that batch, on the device.
+
+        Raises:
+            UsageError: where model, task and data do not fit together.
+        """
+        untouched = checkpoint.random_state()
+        batch = to_device(self._train.peek(self.state.batches), self._device)
+        self._model.eval()
+        try:
+            with torch.no_grad(), self._autocast:
+                loss = self._task.loss(self._task.forward(self._model, batch), batch)
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            raise UsageError(
+                f"{type(self._model).__name__}, {type(self._task).__name__} and "
+                f"{type(self._train.dataset).__name__} do not fit together: {error}"
+            ) from error
+        finally:
+            checkpoint.restore_random_state(untouched)
+        if loss is not None and self._optimizer is None:
+            raise UsageError("optimizer=none, and the task has a loss to train on; choose an optimizer")
+        return batch
+
     def fit(self, profiler: Profiler) -> Summary:
         """Train up to ``max_steps``, or until SIGTERM or SIGINT, and leave everything saved.
 
@@ -225,11 +248,12 @@ class Trainer:
         stall_us = sum(window.stalls_us.values())
         self._logger.scalars({"window/stall_ms": stall_us / 1e3}, window.first_step)
         log.info(
-            "steps %d to %d recorded%s: %s (the loop stood still for %.0f ms)",
+            "steps %d to %d recorded%s: %s/%s (the loop stood still for %.0f ms)",
             window.first_step,
             window.first_step + window.steps - 1,
             ", cut short" if window.partial else "",
-            window.path,
+            window.path.parent.name,
+            window.path.name,
             stall_us / 1e3,
         )
 
@@ -281,8 +305,7 @@ class Trainer:
 
     def _update(self) -> None:
         optimizer, scaler = self._optimizer, self._scaler
-        if optimizer is None:
-            raise UsageError("optimizer=none, and the task has a loss to train on; choose an optimizer")
+        assert optimizer is not None
         if scaler is not None:
             scaler.unscale_(optimizer)
         if self._clip is not None:
