@@ -18,6 +18,7 @@ import hydra
 import numpy as np
 import torch
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
@@ -77,7 +78,7 @@ def main(arguments: list[str] | None = None, *, prog: str = "harness train") -> 
             return 0
         sys.argv = [prog, *resume.complete(arguments)]
         if {"-m", "--multirun"} & set(arguments):
-            sys.argv.append(f"sweep={schema.this_run()}")
+            sys.argv += [f"sweep={schema.this_run()}", _names_only_what_varies(arguments)]
         try:
             hydra.main(version_base="1.3", config_path=str(schema.CONF), config_name="config")(job)()
             if _Single.error is not None:
@@ -105,6 +106,14 @@ class NoteSweep(Callback):
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         NoteSweep.logdir = Path(config.logdir)
+
+
+def _names_only_what_varies(arguments: list[str]) -> str:
+    """An override that keeps the values which all jobs of the sweep share out of their directories' names."""
+    texts = [text for text in arguments if "=" in text and not text.startswith("-")]
+    shared = [o.get_key_element() for o in OverridesParser.create().parse_overrides(texts) if not o.is_sweep_override()]
+    keys = ",".join(key for key in ("logdir", "name", "sweep", *shared) if not key.startswith("hydra"))
+    return f"hydra.job.config.override_dirname.exclude_keys=[{keys}]"
 
 
 class _Single:
@@ -173,7 +182,8 @@ def _job(composed: DictConfig) -> float | None:
             )
             raise InterruptedRun(128 + summary.stopped_by)
         run.finish("completed")
-    show_run(path, summary)
+    if not in_sweep:
+        show_run(path, summary)
     return summary.metrics.get("eval/loss", summary.last_loss)
 
 

@@ -186,7 +186,10 @@ class Trainer:
             if self._scaler is not None and saved["scaler"] is not None:
                 self._scaler.load_state_dict(saved["scaler"])
         except (RuntimeError, ValueError, KeyError) as error:
-            raise UsageError(f"the checkpoint does not fit the model or the optimizer: {error}") from error
+            reason = "\n".join(str(error).splitlines()[:3])
+            raise UsageError(
+                f"resume: the checkpoint is of another model or optimizer than the configuration's: {reason}"
+            ) from error
         checkpoint.restore_random_state(saved["random"])
         self.state = State(**saved["state"])
         self._saved_step = self.state.step
