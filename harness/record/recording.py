@@ -117,6 +117,9 @@ class Recording:
         self._stalls_us: dict[str, float] = {}
         self._metadata: dict[str, Any] = {}
 
+        if torch.autograd._profiler_enabled():
+            # Kineto would end it without a word and take its place.
+            raise RuntimeError("another torch profiler is running; end it before the window begins")
         if not cuda:
             # Without a device Kineto complains on stderr at every window that it has none.
             os.environ.setdefault("KINETO_LOG_LEVEL", "6")
