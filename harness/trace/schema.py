@@ -28,11 +28,8 @@ IdleCause = Literal["host_late", "sync", "input", "launch", "dependency", "unatt
 DeviceWork = Literal["compute", "communication", "memcpy", "memset"]
 
 
-class Record(msgspec.Struct, frozen=True):
-    """Base of everything below: immutable."""
 
-
-class DeviceInfo(Record, kw_only=True):
+class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A device that the trace names, as its `deviceProperties` describe it."""
 
     index: int
@@ -43,7 +40,7 @@ class DeviceInfo(Record, kw_only=True):
     multiprocessors: int | None = None
 
 
-class Window(Record, kw_only=True):
+class Window(msgspec.Struct, frozen=True, kw_only=True):
     """Which steps were recorded, and what to know before trusting the rest."""
 
     first_step: int | None
@@ -61,7 +58,7 @@ class Window(Record, kw_only=True):
     warnings: list[str] = []
 
 
-class Step(Record, kw_only=True):
+class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One training step. It ends when the host has left its span and the device has finished what the span
     launched; it lasts from the end of the step before (see `steps.py`)."""
 
@@ -75,7 +72,7 @@ class Step(Record, kw_only=True):
     """The CPU span alone: the time to enqueue, when nothing in it waits for the device."""
 
 
-class StepTime(Record, kw_only=True):
+class StepTime(msgspec.Struct, frozen=True, kw_only=True):
     """Medians over the window's steps."""
 
     profiled_median_us: float | None
@@ -83,7 +80,7 @@ class StepTime(Record, kw_only=True):
     """Without the profiler: measured by the harness before the window, or handed over; else None."""
 
 
-class Totals(Record, kw_only=True):
+class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over the window."""
 
     cpu_time_us: float
@@ -103,7 +100,7 @@ class Totals(Record, kw_only=True):
     """Size of the trace decompressed."""
 
 
-class DeviceTime(Record, kw_only=True):
+class DeviceTime(msgspec.Struct, frozen=True, kw_only=True):
     """Where one device's time went. compute + exposed communication + exposed memcpy + idle = span, exactly."""
 
     index: int
@@ -132,14 +129,14 @@ class DeviceTime(Record, kw_only=True):
     """Union of events without a launch in the window; part of the terms above."""
 
 
-class HostActivity(Record, kw_only=True):
+class HostActivity(msgspec.Struct, frozen=True, kw_only=True):
     """What the host was inside of, and for how much of the time in question."""
 
     name: str
     time_us: float
 
 
-class Idle(Record, kw_only=True):
+class Idle(msgspec.Struct, frozen=True, kw_only=True):
     """Device idle time by reason, summed over devices; `timeline.py` defines the reasons."""
 
     reason: IdleCause
@@ -150,7 +147,7 @@ class Idle(Record, kw_only=True):
     """What the launching thread was doing meanwhile, longest first."""
 
 
-class Gap(Record, kw_only=True):
+class Gap(msgspec.Struct, frozen=True, kw_only=True):
     """One of the longest idle gaps."""
 
     device: int
@@ -165,7 +162,7 @@ class Gap(Record, kw_only=True):
     """What the launching thread was inside of when the gap began."""
 
 
-class Operator(Record, kw_only=True):
+class Operator(msgspec.Struct, frozen=True, kw_only=True):
     """A row of `key_averages()`: one name, or one name and input shapes.
 
     Rows with `device_type` "device" are the kernels, copies and memsets themselves, as in torch's table.
@@ -193,7 +190,7 @@ class Operator(Record, kw_only=True):
     """Multiply and add count as two; None where shapes or a formula are missing."""
 
 
-class Kernel(Record, kw_only=True):
+class Kernel(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of one kernel, copy or memset."""
 
     name: str
@@ -206,7 +203,7 @@ class Kernel(Record, kw_only=True):
     """The operator that launched most of its time; None when the launch is not in the window."""
 
 
-class Annotation(Record, kw_only=True):
+class Annotation(msgspec.Struct, frozen=True, kw_only=True):
     """A named span: `record_function`, a phase, the optimizer, the data loader."""
 
     name: str
@@ -218,7 +215,7 @@ class Annotation(Record, kw_only=True):
     """Union of what its calls launched."""
 
 
-class Phase(Record, kw_only=True):
+class Phase(msgspec.Struct, frozen=True, kw_only=True):
     """A share of the step: the annotations directly inside the step span, and what remains."""
 
     name: str
@@ -230,7 +227,7 @@ class Phase(Record, kw_only=True):
     device_share: float
 
 
-class Copy(Record, kw_only=True):
+class Copy(msgspec.Struct, frozen=True, kw_only=True):
     """Copies of one direction and memory kind."""
 
     name: str
@@ -246,7 +243,7 @@ class Copy(Record, kw_only=True):
     """Who launched most of it."""
 
 
-class Stream(Record, kw_only=True):
+class Stream(msgspec.Struct, frozen=True, kw_only=True):
     """One stream of one device."""
 
     device: int
@@ -255,7 +252,7 @@ class Stream(Record, kw_only=True):
     busy_us: float
 
 
-class Serialization(Record, kw_only=True):
+class Serialization(msgspec.Struct, frozen=True, kw_only=True):
     """Kernels that ran one after another with room beside them."""
 
     concurrent_us: float
@@ -271,7 +268,7 @@ class Serialization(Record, kw_only=True):
     """Longest first: the small kernels that ran alone."""
 
 
-class MemoryPool(Record, kw_only=True):
+class MemoryPool(msgspec.Struct, frozen=True, kw_only=True):
     """One allocator: the CPU's, or one device's."""
 
     device_type: Literal["cpu", "device"]
@@ -289,7 +286,7 @@ class MemoryPool(Record, kw_only=True):
     """The innermost operator that ran then."""
 
 
-class Memory(Record, kw_only=True):
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """From `[memory]` events: of the devices if any allocator event is a device's, else of the CPU."""
 
     peak_allocated_bytes: int
@@ -297,7 +294,7 @@ class Memory(Record, kw_only=True):
     pools: list[MemoryPool]
 
 
-class Roofline(Record, kw_only=True):
+class Roofline(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the device computes or moves memory, for the operators whose shapes tell."""
 
     device: str
@@ -318,7 +315,7 @@ class Roofline(Record, kw_only=True):
     """The higher floor of each operator over its kernel time."""
 
 
-class Evidence(Record, kw_only=True):
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """One question that the verdict asked, and the answer."""
 
     measure: str
@@ -327,7 +324,7 @@ class Evidence(Record, kw_only=True):
     meaning: str
 
 
-class Advice(Record, kw_only=True):
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
     """What to change, and where the trace shows it."""
 
     lever: str
@@ -338,7 +335,7 @@ class Advice(Record, kw_only=True):
     """`file.py(12): name`, when Python functions were recorded."""
 
 
-class Verdict(Record, kw_only=True):
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What bounds the step. `undetermined` is an honest answer."""
 
     label: VerdictLabel
@@ -348,7 +345,7 @@ class Verdict(Record, kw_only=True):
     advice: list[Advice] = []
 
 
-class WindowReport(Record, kw_only=True):
+class WindowReport(msgspec.Struct, frozen=True, kw_only=True):
     """All findings of one rank's trace of one window."""
 
     schema_version: int = SCHEMA_VERSION
