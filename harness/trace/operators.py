@@ -106,7 +106,8 @@ def memory_usage(trace: Trace, start: Ints, end: Ints) -> Usage:
     last = np.searchsorted(allocations.ts, end, "right")
     on_cpu = np.isin(allocations.device_type, CPU_DEVICE_TYPES)
     cpu, device = (
-        np.concatenate(([0], np.cumsum(np.where(chosen, allocations.bytes, 0)))) for chosen in (on_cpu, ~on_cpu)
+        np.concatenate(([0], np.cumsum(np.where(chosen, allocations.bytes, 0))))
+        for chosen in (on_cpu, ~on_cpu)
     )
     edges = np.zeros(len(allocations.ts) + 1, np.int64)
     np.add.at(edges, first, 1)
@@ -133,7 +134,9 @@ class Samples(NamedTuple):
     """nan for unknown."""
 
 
-def host_samples(trace: Trace, host: HostCalls, launched_by: Ints, peak: Ints, flops: NDArray[np.float64]) -> Samples:
+def host_samples(
+    trace: Trace, host: HostCalls, launched_by: Ints, peak: Ints, flops: NDArray[np.float64]
+) -> Samples:
     """Times and memory of every host span; the folded ones have given theirs to the caller.
 
     launched_by: for each event of the trace that is work of a device, the operator (index into the trace) to

@@ -28,7 +28,6 @@ IdleCause = Literal["host_late", "sync", "input", "launch", "dependency", "unatt
 DeviceWork = Literal["compute", "communication", "memcpy", "memset"]
 
 
-
 class DeviceInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A device that the trace names, as its `deviceProperties` describe it."""
 

@@ -1,0 +1,60 @@
+"""What a host thread was inside of at any time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.trace.calls import nest
+from harness.trace.intervals import Spans
+from harness.trace.reader import Kind, Trace
+
+Ints = NDArray[np.int64]
+OUTSIDE = "outside any span"
+
+
+class Activity(NamedTuple):
+    """One thread's time, cut wherever a span of it begins or ends; the last piece ends the thread."""
+
+    start: Ints
+    end: Ints
+    event: Ints
+    """The innermost operator, annotation or runtime call, as an index into the trace; -1 outside."""
+
+    def at(self, t: int) -> int:
+        """The innermost event at t (ns); -1 outside."""
+        place = int(np.searchsorted(self.start, t, "right")) - 1
+        return int(self.event[place]) if place >= 0 and t < self.end[place] else -1
+
+    def shares(self, spans: Spans) -> dict[int, int]:
+        """ns of `spans` by innermost event; -1 for outside."""
+        inside = spans.within(self.start, self.end)
+        places = np.flatnonzero(inside)
+        result = dict.fromkeys(self.event[places].tolist(), 0)
+        for event, time in zip(self.event[places].tolist(), inside[places].tolist(), strict=True):
+            result[event] += time
+        outside = spans.total - int(inside.sum())
+        if outside:
+            result[-1] = result.get(-1, 0) + outside
+        return result
+
+
+def activity(trace: Trace, thread: int) -> Activity:
+    """The pieces of one thread's time, from operators, annotations and runtime calls."""
+    at = np.flatnonzero(
+        (trace.thread == thread) & np.isin(trace.kind, (Kind.OPERATOR, Kind.ANNOTATION, Kind.RUNTIME))
+    )
+    at = at[trace.dur[at] > 0]
+    calls = nest(trace.ts[at], trace.end[at], np.zeros(len(at), np.int64))
+    event, depth = at[calls.event], calls.depth
+    caller = np.where(calls.parent >= 0, event[calls.parent], -1)
+    times = np.concatenate((trace.ts[event], trace.end[event]))
+    # At one time, ends come first and inner ones before outer; then starts, outer before inner.
+    rank = np.concatenate((depth, -1 - depth))
+    order = np.lexsort((rank, times))
+    edges = times[order]
+    after = np.concatenate((event, caller))[order]
+    kept = edges[1:] > edges[:-1]
+    return Activity(edges[:-1][kept], edges[1:][kept], after[:-1][kept])
