@@ -144,7 +144,7 @@ class _ExactInstant(Instant, gc=False, tag_field="ph", tag="i"):
 
 def _decoders(*events: Any) -> tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]:
     """Decoders of a whole object, and of the bare list that older tools write."""
-    event_list = list[Union[(*events, Metadata, *_COUNTED)]]  # type: ignore[valid-type]  # noqa: UP007
+    event_list = list[Union[(*events, Metadata, *_COUNTED)]]  # type: ignore[valid-type]
     document = msgspec.defstruct("TypedDocument", [("traceEvents", event_list)], bases=(Document,))
     return msgspec.json.Decoder(document), msgspec.json.Decoder(event_list)
 

@@ -11,6 +11,7 @@ Least bytes are every input read once and every output written once: what a perf
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -20,7 +21,8 @@ from numpy.typing import NDArray
 
 from harness.trace.reader import Kind, Signature, Trace
 
-Shape = list[Any]
+Json = list[Any]
+"""Decoded arguments: shapes of tensors, and the text of values."""
 Ints = NDArray[np.int64]
 
 
@@ -107,25 +109,25 @@ def _json(raw: bytes) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _mm(dims: Shape, _: Shape) -> int:
+def _mm(dims: Json, _: Json) -> int:
     (m, k), (k2, n) = dims[0], dims[1]
     return 2 * m * _same(k, k2) * n
 
 
-def _addmm(dims: Shape, _: Shape) -> int:
+def _addmm(dims: Json, _: Json) -> int:
     return _mm(dims[1:], [])
 
 
-def _bmm(dims: Shape, _: Shape) -> int:
+def _bmm(dims: Json, _: Json) -> int:
     (b, m, k), (b2, k2, n) = dims[0], dims[1]
     return 2 * _same(b, b2) * m * _same(k, k2) * n
 
 
-def _baddbmm(dims: Shape, _: Shape) -> int:
+def _baddbmm(dims: Json, _: Json) -> int:
     return _bmm(dims[1:], [])
 
 
-def _matmul(dims: Shape, _: Shape) -> int:
+def _matmul(dims: Json, _: Json) -> int:
     a, b = dims[0], dims[1]
     batch = math.prod(np.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2])))
     rows = a[-2] if len(a) > 1 else 1
@@ -133,32 +135,32 @@ def _matmul(dims: Shape, _: Shape) -> int:
     return 2 * batch * rows * _same(a[-1], b[-2] if len(b) > 1 else b[-1]) * columns
 
 
-def _linear(dims: Shape, _: Shape) -> int:
+def _linear(dims: Json, _: Json) -> int:
     return 2 * math.prod(dims[0][:-1]) * _same(dims[0][-1], dims[1][-1]) * math.prod(dims[1][:-1])
 
 
-def _mv(dims: Shape, _: Shape) -> int:
+def _mv(dims: Json, _: Json) -> int:
     return 2 * math.prod(dims[0])
 
 
-def _addmv(dims: Shape, _: Shape) -> int:
+def _addmv(dims: Json, _: Json) -> int:
     return 2 * math.prod(dims[1])
 
 
-def _convolution(dims: Shape, concrete: Shape) -> int:
+def _convolution(dims: Json, concrete: Json) -> int:
     return _convolved(dims[0], dims[1], concrete[3], concrete[4], concrete[5], concrete[6] == "True")
 
 
-def _conv(dims: Shape, concrete: Shape) -> int:
+def _conv(dims: Json, concrete: Json) -> int:
     """conv1d, conv2d, conv3d; padding may be a word."""
     return _convolved(dims[0], dims[1], concrete[3], concrete[4], concrete[5], False)
 
 
-def _conv_transpose(dims: Shape, _: Shape) -> int:
+def _conv_transpose(dims: Json, _: Json) -> int:
     return _convolved(dims[0], dims[1], "", "", "", True)
 
 
-def _convolved(x: Shape, weight: Shape, stride: str, padding: str, dilation: str, transposed: bool) -> int:
+def _convolved(x: Json, weight: Json, stride: str, padding: str, dilation: str, transposed: bool) -> int:
     kernel = weight[2:]
     spatial = x[2:] if len(x) == len(weight) else x[1:]
     batch = x[0] if len(x) == len(weight) else 1
@@ -175,7 +177,7 @@ def _convolved(x: Shape, weight: Shape, stride: str, padding: str, dilation: str
     return 2 * batch * math.prod(spatial) * math.prod(weight)
 
 
-def _convolution_backward(dims: Shape, concrete: Shape) -> int:
+def _convolution_backward(dims: Json, concrete: Json) -> int:
     gradient, x, weight = dims[0], dims[1], dims[2]
     spatial = (x if concrete[7] == "True" else gradient)[2:]
     wanted = concrete[10].strip("[]").split(",")
@@ -188,12 +190,12 @@ def _per_axis(value: str, axes: int) -> list[int]:
     return values * axes if len(values) == 1 else values
 
 
-def _attention(dims: Shape, _: Shape) -> int:
+def _attention(dims: Json, _: Json) -> int:
     (*batch, heads, queries, width), key, value = dims[0], dims[1], dims[2]
     return 2 * math.prod(batch) * heads * queries * key[-2] * (width + value[-1])
 
 
-def _attention_backward(dims: Shape, _: Shape) -> int:
+def _attention_backward(dims: Json, _: Json) -> int:
     (*batch, heads, queries, width), key, value = dims[1], dims[2], dims[3]
     return 2 * math.prod(batch) * heads * queries * key[-2] * (3 * width + 2 * value[-1])
 
@@ -204,7 +206,7 @@ def _same(a: int, b: int) -> int:
     return a
 
 
-FLOPS: dict[str, Callable[[Shape, Shape], int]] = {
+FLOPS: dict[str, Callable[[Json, Json], int]] = {
     "mm": _mm,
     "addmm": _addmm,
     "addmm_": _addmm,
@@ -243,47 +245,41 @@ FLOPS: dict[str, Callable[[Shape, Shape], int]] = {
 }
 
 # One output element for each element of the broadcast inputs; in-place forms read and write the first.
-ELEMENTWISE = frozenset(
-    "add sub mul div neg abs exp log sqrt rsqrt pow reciprocal relu gelu silu sigmoid tanh clamp clamp_min "
-    "clamp_max threshold leaky_relu elu softplus hardtanh where masked_fill maximum minimum eq ne lt gt le ge "
-    "logical_and logical_or logical_not bitwise_and addcmul addcdiv lerp native_dropout sin cos erf floor ceil "
-    "round sign square _softmax _log_softmax native_layer_norm native_group_norm _fused_rms_norm cumsum "
-    "threshold_backward gelu_backward silu_backward sigmoid_backward tanh_backward _softmax_backward_data "
-    "_log_softmax_backward_data native_layer_norm_backward native_dropout_backward hardtanh_backward "
-    "leaky_relu_backward cudnn_batch_norm native_batch_norm cudnn_batch_norm_backward native_batch_norm_backward "
-    "miopen_batch_norm miopen_batch_norm_backward clone contiguous".split()
+ELEMENTWISE = re.compile(
+    r"(?:add|sub|mul|div|neg|abs|exp|log|sqrt|rsqrt|pow|reciprocal|relu|gelu|silu|sigmoid|tanh|elu|softplus|erf|"
+    r"clamp(?:_min|_max)?|threshold|leaky_relu|hardtanh|where|masked_fill|maximum|minimum|eq|ne|lt|gt|le|ge|"
+    r"logical_(?:and|or|not)|addcmul|addcdiv|lerp|native_dropout|sin|cos|floor|ceil|round|sign|square|cumsum|"
+    r"_softmax|_log_softmax|native_layer_norm|native_group_norm|_fused_rms_norm|clone|contiguous|"
+    r"(?:cudnn_|native_|miopen_)batch_norm)(?:_backward(?:_data)?)?_?"
 )
-REDUCTIONS = frozenset(
-    "sum mean amax amin max min prod norm linalg_vector_norm var std argmax argmin all any".split()
+REDUCTION = re.compile(
+    r"sum|mean|amax|amin|max|min|prod|norm|linalg_vector_norm|var|std|argmax|argmin|all|any"
 )
 FILLS = frozenset({"fill_", "zero_"})
 
 
-def _output_elements(kind: str, dims: Shape) -> int | None:
+def _output_elements(kind: str, dims: Json) -> int | None:
     """Elements written, for operators of which that is known."""
-    matrices = FLOPS.get(kind)
-    if matrices in (_mm, _addmm):
-        a, b = dims[-2:] if kind == "mm" else (dims[1], dims[2]) if matrices is _addmm else dims[:2]
-        return int(a[0] * b[1])
-    if matrices in (_bmm, _baddbmm):
-        a, b = (dims[0], dims[1]) if matrices is _bmm else (dims[1], dims[2])
-        return int(a[0] * a[1] * b[2])
-    base = kind.removesuffix("_")
-    if base in ELEMENTWISE:
+    formula = FLOPS.get(kind)
+    factors = dims[1:3] if formula in (_addmm, _baddbmm) else dims[:2]
+    if formula in (_mm, _addmm, _bmm, _baddbmm):
+        left, right = factors
+        return math.prod(left[:-1]) * int(right[-1])
+    if ELEMENTWISE.fullmatch(kind):
         tensors = [d for d in dims if d and not isinstance(d[0], list)]
         return max(math.prod(t) for t in tensors)
     if kind == "copy_":
         return math.prod(dims[0])
     if kind in FILLS:
         return math.prod(dims[0])
-    if base in REDUCTIONS:
+    if REDUCTION.fullmatch(kind):
         return 0
     if kind.startswith("_foreach_"):
         return sum(math.prod(t) for t in dims[0])
     return None
 
 
-def _input_bytes(kind: str, dims: Shape, types: Shape) -> float:
+def _input_bytes(kind: str, dims: Json, types: Json) -> float:
     """Bytes of all tensors read."""
     if kind in FILLS:
         return 0.0

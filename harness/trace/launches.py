@@ -45,7 +45,7 @@ class Work(NamedTuple):
         return self.where(self.device == device)
 
     def where(self, chosen: NDArray[np.bool_]) -> Work:
-        return Work(*(column[chosen] for column in self))
+        return self._make(column[chosen] for column in self)
 
     @property
     def devices(self) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 from harness.trace.calls import Calls, nest
 from harness.trace.reader import Kind, Signature, Trace
 from harness.trace.schema import Operator
+
+if TYPE_CHECKING:
+    from harness.trace.launches import Work
 
 Ints = NDArray[np.int64]
 
@@ -67,8 +70,8 @@ def host_calls(trace: Trace) -> HostCalls:
 
 
 def stopping_thread(trace: Trace) -> int:
-    """The thread that most likely stopped the profiler: that of the last step span, or of most annotations, or
-    of most operators; -1 for none."""
+    """The thread that most likely stopped the profiler: that of the step spans, of most annotations, or of
+    most operators; -1 for none."""
     steps = np.array([name.startswith("ProfilerStep#") for name in trace.names], bool)
     annotations, operators = trace.of(Kind.ANNOTATION), trace.of(Kind.OPERATOR)
     for at in (annotations[steps[trace.name[annotations]]], annotations, operators):
@@ -179,16 +182,160 @@ def host_samples(
     )
 
 
-def operator_rows(trace: Trace, samples: Samples, *, by_shape: bool = False) -> list[Operator]:
-    """The table: one row for each name (and input shapes) of host spans, then of device events.
+def operator_rows(trace: Trace, samples: Samples, work: Work, *, by_shape: bool = False) -> list[Operator]:
+    """The table: one row for each name (and input shapes) of host spans, then of device events, then
+    `[memory]` for what was allocated outside every host span. Longest device time first.
 
     Python functions have no row, as in torch 2.14. A device annotation has none either: it is a span, and
     torch's row for it doubles the device total.
     """
-    ...
+    display, label = table_names(trace)
+    shape, shape_texts = _shape_labels(trace) if by_shape else (np.zeros(len(trace), np.int64), [None])
+    rows = _host_rows(trace, samples, display, label, shape, shape_texts)
+    rows += _device_rows(trace, work, display, label, by_shape)
+    rows += _memory_row(trace, samples, by_shape)
+    return sorted(rows, key=lambda row: (-row.device_time_us, -row.cpu_time_us, row.name))
+
+
+def table_names(trace: Trace) -> tuple[list[str], Ints]:
+    """Names as the table shows them, `ProfilerStep*` for all steps, and the index of each event's."""
+    table: dict[str, int] = {}
+    of_name = [
+        table.setdefault("ProfilerStep*" if name.startswith("ProfilerStep#") else name, len(table))
+        for name in trace.names
+    ]
+    return list(table), np.array(of_name, np.int64)[trace.name]
+
+
+def _host_rows(
+    trace: Trace, samples: Samples, display: list[str], label: Ints, shape: Ints, shape_texts: list[Any]
+) -> list[Operator]:
+    annotation = (trace.kind[samples.event] == Kind.ANNOTATION).astype(np.int64)
+    key = (label[samples.event] * 2 + annotation) * len(shape_texts) + shape[samples.event]
+    groups, row = np.unique(key, return_inverse=True)
+    count = np.bincount(row, minlength=len(groups))
+
+    def total(values: Ints) -> list[int]:
+        sums = np.zeros(len(groups), np.int64)
+        np.add.at(sums, row, values)
+        return sums.tolist()
+
+    peak = np.full(len(groups), -1, np.int64)
+    np.maximum.at(peak, row, samples.peak)
+    flops = np.zeros(len(groups))
+    known = ~np.isnan(samples.flops)
+    np.add.at(flops, row[known], samples.flops[known])
+    has_flops = np.bincount(row[known], minlength=len(groups)) > 0
+    columns = zip(
+        groups.tolist(),
+        count.tolist(),
+        *(total(values) for values in samples[1:9]),
+        peak.tolist(),
+        np.where(has_flops, flops, -1).tolist(),
+        strict=True,
+    )
+    return [
+        Operator(
+            name=display[group // len(shape_texts) // 2],
+            input_shapes=shape_texts[group % len(shape_texts)],
+            device_type="cpu",
+            is_annotation=bool(group // len(shape_texts) % 2),
+            count=calls,
+            cpu_time_us=cpu / 1000,
+            self_cpu_time_us=self_cpu / 1000,
+            device_time_us=device / 1000,
+            self_device_time_us=self_device / 1000,
+            cpu_memory_bytes=cpu_memory,
+            self_cpu_memory_bytes=self_cpu_memory,
+            device_memory_bytes=device_memory,
+            self_device_memory_bytes=self_device_memory,
+            peak_memory_bytes=most if most >= 0 else None,
+            flops=operations if operations >= 0 else None,
+        )
+        for (
+            group,
+            calls,
+            cpu,
+            self_cpu,
+            device,
+            self_device,
+            cpu_memory,
+            self_cpu_memory,
+            device_memory,
+            self_device_memory,
+            most,
+            operations,
+        ) in columns
+    ]
+
+
+def _device_rows(trace: Trace, work: Work, display: list[str], label: Ints, by_shape: bool) -> list[Operator]:
+    groups, row = np.unique(label[work.event], return_inverse=True)
+    count = np.bincount(row, minlength=len(groups)).tolist()
+    time = np.zeros(len(groups), np.int64)
+    np.add.at(time, row, work.end - work.start)
+    return [
+        _row(
+            display[group], by_shape, "device", calls, device_time_us=ns / 1000, self_device_time_us=ns / 1000
+        )
+        for group, calls, ns in zip(groups.tolist(), count, time.tolist(), strict=True)
+    ]
+
+
+def _memory_row(trace: Trace, samples: Samples, by_shape: bool) -> list[Operator]:
+    outside = memory_usage(trace, trace.ts[samples.event], trace.end[samples.event]).outside
+    if not len(outside):
+        return []
+    size = trace.allocations.bytes[outside]
+    on_cpu = np.isin(trace.allocations.device_type[outside], CPU_DEVICE_TYPES)
+    cpu, device = int(size[on_cpu].sum()), int(size[~on_cpu].sum())
+    return [
+        _row(
+            "[memory]",
+            by_shape,
+            "cpu",
+            len(outside),
+            cpu_memory_bytes=cpu,
+            self_cpu_memory_bytes=cpu,
+            device_memory_bytes=device,
+            self_device_memory_bytes=device,
+        )
+    ]
+
+
+def _row(
+    name: str, by_shape: bool, device_type: Literal["cpu", "device"], count: int, **values: Any
+) -> Operator:
+    nothing = {field: 0 for field in Operator.__struct_fields__ if field.endswith("_us")}
+    nothing |= {field: 0 for field in Operator.__struct_fields__ if field.endswith("memory_bytes")}
+    fixed: dict[str, Any] = {
+        "peak_memory_bytes": None,
+        "flops": None,
+        "input_shapes": [] if by_shape else None,
+    }
+    return Operator(name=name, device_type=device_type, count=count, **(nothing | fixed | values))
+
+
+def _shape_labels(trace: Trace) -> tuple[Ints, list[Any]]:
+    """For each event the index of its input shapes among the distinct ones; the first is none, `[]`."""
+    table: dict[bytes, int] = {b"[]": 0}
+    texts: list[Any] = [[]]
+    of_signature = []
+    for signature in trace.signatures:
+        value = shapes(signature)
+        key = msgspec.json.encode(value)
+        if key not in table:
+            table[key] = len(texts)
+            texts.append(value)
+        of_signature.append(table[key])
+    index = np.array([*of_signature, 0], np.int64)  # signature -1 reads the last: none
+    return index[trace.signature], texts
 
 
 def shapes(signature: Signature) -> list[list[int]]:
     """`Input Dims` as torch's table has them: lists of tensors show as `[]`."""
-    dims = msgspec.json.decode(signature.dims) if signature.dims else []
+    try:
+        dims = msgspec.json.decode(signature.dims or b"[]")
+    except msgspec.DecodeError:
+        return []
     return [[] if any(isinstance(d, list) for d in shape) else shape for shape in dims]

@@ -38,7 +38,7 @@ class TraceError(ValueError):
 
 
 class Kind(enum.IntEnum):
-    """What a complete event is. Kinds up to RUNTIME run on the host, those from KERNEL to MEMSET on a device."""
+    """What a complete event is. Up to RUNTIME they run on the host, from KERNEL to MEMSET on a device."""
 
     OPERATOR = 0
     ANNOTATION = 1
@@ -209,7 +209,7 @@ def _decompressed(raw: bytes, path: Path) -> bytes:
     if raw[:2] != b"\x1f\x8b":
         return raw
     try:
-        return bytes(igzip.decompress(raw))
+        return bytes(igzip.decompress(raw))  # type: ignore[no-untyped-call]
     except (igzip.BadGzipFile, EOFError, OSError) as error:
         raise TraceError(f"{path}: damaged gzip: {error}") from error
 

@@ -100,7 +100,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceTime(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one device's time went. compute + exposed communication + exposed memcpy + idle = span, exactly."""
+    """Where one device's time went. Exactly: compute + exposed communication + exposed memcpy + idle = span."""
 
     index: int
     span_us: float
@@ -261,7 +261,7 @@ class Serialization(msgspec.Struct, frozen=True, kw_only=True):
     several of them at once (streams, a batched operator, fusion), as far as their data allow."""
     serial_small_count: int
     waiting_streams_us: float
-    """Time that a kernel, enqueued and with nothing of its own stream before it, waited for another stream."""
+    """Time that events, enqueued and first in their stream, saw another stream work before they started."""
     waiting_streams_count: int
     kernels: list[HostActivity] = []
     """Longest first: the small kernels that ran alone."""
@@ -298,7 +298,9 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True):
 
     device: str
     coverage: float
-    """Share of kernel time in operators with known FLOPs or least bytes."""
+    """Share of kernel time known to compute or to move memory: by shapes, or by name where there are none."""
+    shape_coverage: float
+    """The part of it that is known by shapes."""
     flops: float
     bytes: float
     """Least traffic: every input read once, every output written once."""
@@ -314,7 +316,7 @@ class Roofline(msgspec.Struct, frozen=True, kw_only=True):
     """The higher floor of each operator over its kernel time."""
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+class Evidence(msgspec.Struct, frozen=True):
     """One question that the verdict asked, and the answer."""
 
     measure: str
