@@ -28,25 +28,21 @@ class Activity(NamedTuple):
         place = int(np.searchsorted(self.start, t, "right")) - 1
         return int(self.event[place]) if place >= 0 and t < self.end[place] else -1
 
-    def shares(self, spans: Spans) -> dict[int, int]:
-        """ns of `spans` by innermost event; -1 for outside."""
+    def shares(self, spans: Spans, label: Ints) -> dict[int, int]:
+        """ns of `spans` by the label of the innermost event; -1 for outside. label: one for each event."""
         inside = spans.within(self.start, self.end)
-        places = np.flatnonzero(inside)
-        result = dict.fromkeys(self.event[places].tolist(), 0)
-        for event, time in zip(self.event[places].tolist(), inside[places].tolist(), strict=True):
-            result[event] += time
-        outside = spans.total - int(inside.sum())
-        if outside:
-            result[-1] = result.get(-1, 0) + outside
-        return result
+        of_piece = np.where(self.event >= 0, label[self.event], -1)
+        time = np.zeros(int(label.max(initial=-1)) + 2, np.int64)
+        np.add.at(time, of_piece, inside)  # -1 counts in the last place
+        time[-1] += spans.total - int(inside.sum())
+        found = {place: int(time[place]) for place in np.flatnonzero(time[:-1]).tolist()}
+        return found | ({-1: int(time[-1])} if time[-1] else {})
 
 
 def activity(trace: Trace, thread: int) -> Activity:
     """The pieces of one thread's time, from operators, annotations and runtime calls."""
-    at = np.flatnonzero(
-        (trace.thread == thread) & np.isin(trace.kind, (Kind.OPERATOR, Kind.ANNOTATION, Kind.RUNTIME))
-    )
-    at = at[trace.dur[at] > 0]
+    at = trace.of(Kind.OPERATOR, Kind.ANNOTATION, Kind.RUNTIME)
+    at = at[(trace.thread[at] == thread) & (trace.dur[at] > 0)]
     calls = nest(trace.ts[at], trace.end[at], np.zeros(len(at), np.int64))
     event, depth = at[calls.event], calls.depth
     caller = np.where(calls.parent >= 0, event[calls.parent], -1)

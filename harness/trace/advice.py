@@ -104,7 +104,7 @@ def _input(found: Findings) -> list[Advice]:
 def _sync(found: Findings) -> list[Advice]:
     culprit = found.synchronizing
     what = (
-        f"{culprit.operator} waited {culprit.count} times, {culprit.time_us / 1000:.3g} ms in the window. "
+        f"{culprit.operator} waited {culprit.calls} times, {culprit.time_us / 1000:.3g} ms in the window. "
         if culprit is not None
         else ""
     )

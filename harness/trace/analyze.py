@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import harness
-from harness.trace import annotations, kernels
+from harness.trace import kernels
 from harness.trace.advice import Findings, advice
+from harness.trace.annotations import annotation_rows, phases
 from harness.trace.culprits import synchronizing
 from harness.trace.flops import Cost, costs
 from harness.trace.idle import HostThreads, idle_rows, longest_gaps
@@ -66,7 +67,7 @@ def analyze(trace: Trace, *, step_ms: float | None = None, peaks: DevicePeaks | 
         shares=divided,
         operators=rows,
         kernels=kernels.kernels(trace, work),
-        annotations=annotations.annotation_rows(trace, work),
+        annotations=annotation_rows(trace, work),
         copies=kernels.copies(trace, work),
         idle=idle_rows(trace, work, list(found_gaps.values()), threads),
         serialization=kernels.serialization(trace, work),
@@ -102,7 +103,7 @@ def analyze(trace: Trace, *, step_ms: float | None = None, peaks: DevicePeaks | 
         operators_by_shape=by_shape,
         kernels=found.kernels,
         annotations=found.annotations,
-        phases=annotations.phases(trace, work, window_steps),
+        phases=phases(trace, work, window_steps),
         copies=found.copies,
         streams=kernels.streams(work),
         serialization=found.serialization,

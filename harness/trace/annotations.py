@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from harness.trace.calls import nest
 from harness.trace.intervals import union
 from harness.trace.launches import Work
-from harness.trace.operators import table_names
 from harness.trace.reader import Kind, Trace
 from harness.trace.schema import Annotation, Phase
 from harness.trace.steps import Steps
@@ -23,7 +22,7 @@ def annotation_rows(trace: Trace, work: Work) -> list[Annotation]:
     A device event belongs to the calls that were open, on any thread, when it was launched: the backward pass
     is launched from another thread while the step that waits for it is open.
     """
-    display, label = table_names(trace)
+    display, label = trace.labels
     at = trace.of(Kind.ANNOTATION)
     at = at[np.argsort(trace.ts[at], kind="stable")]
     order = np.argsort(work.launched_at, kind="stable")
@@ -59,7 +58,7 @@ def phases(trace: Trace, work: Work, steps: Steps) -> list[Phase]:
     """Shares of the step: the annotations directly inside a step span on its thread, or inside the only one
     that fills it (`training_step`), and everything else."""
     spans = trace.of(Kind.ANNOTATION)
-    display, label = table_names(trace)
+    display, label = trace.labels
     if not len(steps.start) or not len(spans):
         return []
     nested = nest(trace.ts[spans], trace.end[spans], trace.thread[spans])

@@ -56,10 +56,12 @@ def nest(start: Ints, end: Ints, lane: Ints) -> Calls:
     depth = _depths(key, key + (end - start))
     parent = _parents(depth)
     crossed = (parent >= 0) & (end > end[parent])
-    for bad in np.unique(lane[crossed]):
-        places = np.flatnonzero(lane == bad)
-        local = _parents_by_stack(start[places].tolist(), end[places].tolist())
-        parent[places] = np.where(local >= 0, local + places[0], -1)
+    if crossed.any():
+        # Where nothing is open the forest falls apart; only the trees with a crossing are nested by hand.
+        tree = np.cumsum(depth == 0)
+        places = np.flatnonzero(np.isin(tree, np.unique(tree[crossed])))
+        local = _parents_by_stack(start[places].tolist(), end[places].tolist(), tree[places].tolist())
+        parent[places] = np.where(local >= 0, places[local], -1)
         depth[places] = _depths_of(local)
     return Calls(order, parent, depth)
 
@@ -88,10 +90,13 @@ def _parents(depth: Ints) -> Ints:
     return parent
 
 
-def _parents_by_stack(start: list[int], end: list[int]) -> Ints:
+def _parents_by_stack(start: list[int], end: list[int], tree: list[int]) -> Ints:
     parent = np.full(len(start), -1, np.int64)
     open_spans: list[int] = []
-    for i, (begins, ends) in enumerate(zip(start, end, strict=True)):
+    current = -1
+    for i, (begins, ends, root) in enumerate(zip(start, end, tree, strict=True)):
+        if root != current:
+            open_spans, current = [], root
         while open_spans and (begins >= end[open_spans[-1]] or ends > end[open_spans[-1]]):
             open_spans.pop()
         if open_spans:

@@ -21,10 +21,12 @@ _LIBRARY = re.compile(
 
 
 class Culprit(NamedTuple):
+    """Where synchronising calls come from."""
+
     operator: str | None
     line: str | None
+    calls: int
     time_us: float
-    count: int
 
 
 def outermost_operator(trace: Trace, host: HostCalls, place: int) -> int:
@@ -74,9 +76,8 @@ def _frame(trace: Trace, python: Ints, thread: int, t: int) -> str | None:
 
 def synchronizing(trace: Trace, host: HostCalls) -> Culprit | None:
     """The operator inside which most synchronising calls' time goes, and the line of the longest of them."""
-    named = np.array([SYNCHRONIZE.search(name) is not None for name in trace.names], bool)
     calls = trace.of(Kind.RUNTIME)
-    calls = calls[named[trace.name[calls]]]
+    calls = calls[trace.named(calls, SYNCHRONIZE.search)]
     if not len(calls):
         return None
     place = np.full(len(trace), -1, np.int64)
@@ -93,7 +94,7 @@ def synchronizing(trace: Trace, host: HostCalls) -> Culprit | None:
         operator=trace.names[name] if name >= 0 else trace.names[trace.name[longest]],
         line=line_of(trace, longest),
         time_us=int(trace.dur[mine].sum()) / 1000,
-        count=len(mine),
+        calls=len(mine),
     )
 
 

@@ -109,25 +109,25 @@ def _json(raw: bytes) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _mm(dims: Json, _: Json) -> int:
+def _mm(dims: Json, _: Json) -> float:
     (m, k), (k2, n) = dims[0], dims[1]
     return 2 * m * _same(k, k2) * n
 
 
-def _addmm(dims: Json, _: Json) -> int:
+def _addmm(dims: Json, _: Json) -> float:
     return _mm(dims[1:], [])
 
 
-def _bmm(dims: Json, _: Json) -> int:
+def _bmm(dims: Json, _: Json) -> float:
     (b, m, k), (b2, k2, n) = dims[0], dims[1]
     return 2 * _same(b, b2) * m * _same(k, k2) * n
 
 
-def _baddbmm(dims: Json, _: Json) -> int:
+def _baddbmm(dims: Json, _: Json) -> float:
     return _bmm(dims[1:], [])
 
 
-def _matmul(dims: Json, _: Json) -> int:
+def _matmul(dims: Json, _: Json) -> float:
     a, b = dims[0], dims[1]
     batch = math.prod(np.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2])))
     rows = a[-2] if len(a) > 1 else 1
@@ -135,32 +135,32 @@ def _matmul(dims: Json, _: Json) -> int:
     return 2 * batch * rows * _same(a[-1], b[-2] if len(b) > 1 else b[-1]) * columns
 
 
-def _linear(dims: Json, _: Json) -> int:
+def _linear(dims: Json, _: Json) -> float:
     return 2 * math.prod(dims[0][:-1]) * _same(dims[0][-1], dims[1][-1]) * math.prod(dims[1][:-1])
 
 
-def _mv(dims: Json, _: Json) -> int:
+def _mv(dims: Json, _: Json) -> float:
     return 2 * math.prod(dims[0])
 
 
-def _addmv(dims: Json, _: Json) -> int:
+def _addmv(dims: Json, _: Json) -> float:
     return 2 * math.prod(dims[1])
 
 
-def _convolution(dims: Json, concrete: Json) -> int:
+def _convolution(dims: Json, concrete: Json) -> float:
     return _convolved(dims[0], dims[1], concrete[3], concrete[4], concrete[5], concrete[6] == "True")
 
 
-def _conv(dims: Json, concrete: Json) -> int:
+def _conv(dims: Json, concrete: Json) -> float:
     """conv1d, conv2d, conv3d; padding may be a word."""
     return _convolved(dims[0], dims[1], concrete[3], concrete[4], concrete[5], False)
 
 
-def _conv_transpose(dims: Json, _: Json) -> int:
+def _conv_transpose(dims: Json, _: Json) -> float:
     return _convolved(dims[0], dims[1], "", "", "", True)
 
 
-def _convolved(x: Json, weight: Json, stride: str, padding: str, dilation: str, transposed: bool) -> int:
+def _convolved(x: Json, weight: Json, stride: str, padding: str, dilation: str, transposed: bool) -> float:
     kernel = weight[2:]
     spatial = x[2:] if len(x) == len(weight) else x[1:]
     batch = x[0] if len(x) == len(weight) else 1
@@ -177,7 +177,7 @@ def _convolved(x: Json, weight: Json, stride: str, padding: str, dilation: str, 
     return 2 * batch * math.prod(spatial) * math.prod(weight)
 
 
-def _convolution_backward(dims: Json, concrete: Json) -> int:
+def _convolution_backward(dims: Json, concrete: Json) -> float:
     gradient, x, weight = dims[0], dims[1], dims[2]
     spatial = (x if concrete[7] == "True" else gradient)[2:]
     wanted = concrete[10].strip("[]").split(",")
@@ -190,12 +190,12 @@ def _per_axis(value: str, axes: int) -> list[int]:
     return values * axes if len(values) == 1 else values
 
 
-def _attention(dims: Json, _: Json) -> int:
+def _attention(dims: Json, _: Json) -> float:
     (*batch, heads, queries, width), key, value = dims[0], dims[1], dims[2]
     return 2 * math.prod(batch) * heads * queries * key[-2] * (width + value[-1])
 
 
-def _attention_backward(dims: Json, _: Json) -> int:
+def _attention_backward(dims: Json, _: Json) -> float:
     (*batch, heads, queries, width), key, value = dims[1], dims[2], dims[3]
     return 2 * math.prod(batch) * heads * queries * key[-2] * (3 * width + 2 * value[-1])
 
@@ -206,7 +206,7 @@ def _same(a: int, b: int) -> int:
     return a
 
 
-FLOPS: dict[str, Callable[[Json, Json], int]] = {
+FLOPS: dict[str, Callable[[Json, Json], float]] = {
     "mm": _mm,
     "addmm": _addmm,
     "addmm_": _addmm,
@@ -258,7 +258,7 @@ REDUCTION = re.compile(
 FILLS = frozenset({"fill_", "zero_"})
 
 
-def _output_elements(kind: str, dims: Json) -> int | None:
+def _output_elements(kind: str, dims: Json) -> float | None:
     """Elements written, for operators of which that is known."""
     formula = FLOPS.get(kind)
     factors = dims[1:3] if formula in (_addmm, _baddbmm) else dims[:2]

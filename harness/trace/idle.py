@@ -7,7 +7,6 @@ import numpy as np
 from harness.trace.activity import OUTSIDE, Activity, activity
 from harness.trace.intervals import union
 from harness.trace.launches import Work
-from harness.trace.operators import table_names
 from harness.trace.reader import Trace
 from harness.trace.schema import Gap, HostActivity, Idle
 from harness.trace.steps import Steps
@@ -23,7 +22,7 @@ class HostThreads:
     def __init__(self, trace: Trace) -> None:
         self._trace = trace
         self._known: dict[int, Activity] = {}
-        self._display, self._label = table_names(trace)
+        self._display, self._label = trace.labels
 
     def __getitem__(self, thread: int) -> Activity:
         if thread not in self._known:
@@ -70,6 +69,7 @@ def _host_during(
     """ns by name of what the launching thread was in, over gaps in which this reason has the largest part of
     the host's delay."""
     doing: dict[str, int] = {}
+    display, labels = trace.labels
     for gaps in found:
         mine = work.on(gaps.device)
         chosen = (gaps.parts[:, place] > 0) & (gaps.parts[:, :3].argmax(axis=1) == place)
@@ -79,8 +79,9 @@ def _host_during(
                 continue
             which = chosen & (launcher == thread)
             late = union(gaps.start[which], gaps.host_until[which])
-            for event, ns in threads[thread].shares(late).items():
-                doing[threads.name(event)] = doing.get(threads.name(event), 0) + ns
+            for label, ns in threads[thread].shares(late, labels).items():
+                name = display[label] if label >= 0 else OUTSIDE
+                doing[name] = doing.get(name, 0) + ns
     return doing
 
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from harness.trace.intervals import Spans, union
 from harness.trace.launches import Work
-from harness.trace.operators import table_names
 from harness.trace.reader import Kind, Trace
 from harness.trace.schema import Copy, DeviceWork, HostActivity, Kernel, Serialization, Stream
 
@@ -53,7 +52,7 @@ def _kind(work: Work, place: int) -> DeviceWork:
 
 def _main_launchers(trace: Trace, work: Work, row: Ints, weight: Ints, groups: int) -> list[str | None]:
     """For each group of device events the name of the operator with the largest weight in it."""
-    display, label = table_names(trace)
+    display, label = trace.labels
     launched = work.operator >= 0
     best: list[str | None] = [None] * groups
     most = [-1] * groups

@@ -45,7 +45,7 @@ class Work(NamedTuple):
         return self.where(self.device == device)
 
     def where(self, chosen: NDArray[np.bool_]) -> Work:
-        return self._make(column[chosen] for column in self)
+        return self._make([column[chosen] for column in self])
 
     @property
     def devices(self) -> list[int]:
@@ -70,7 +70,6 @@ def device_work(trace: Trace) -> Work:
     launched_at = np.where(
         launch >= 0, trace.ts[launch], np.where(operator >= 0, trace.ts[operator], np.int64(-1))
     )
-    communicates = np.array([COMMUNICATION.search(name) is not None for name in trace.names], bool)
     return Work(
         event=event,
         start=trace.ts[event],
@@ -78,7 +77,7 @@ def device_work(trace: Trace) -> Work:
         device=trace.device[event],
         stream=trace.stream[event],
         kind=trace.kind[event],
-        communication=communicates[trace.name[event]] & (trace.kind[event] == Kind.KERNEL),
+        communication=trace.named(event, COMMUNICATION.search) & (trace.kind[event] == Kind.KERNEL),
         launch=launch,
         operator=operator,
         launched_at=launched_at,
@@ -87,9 +86,8 @@ def device_work(trace: Trace) -> Work:
 
 def launches_without_work(trace: Trace, work: Work) -> int:
     """Calls that must have put something on the device, and of which nothing is in the file."""
-    launching = np.array([LAUNCH.search(name) is not None for name in trace.names], bool)
     calls = trace.of(Kind.RUNTIME)
-    calls = calls[launching[trace.name[calls]] & (trace.correlation[calls] >= 0)]
+    calls = calls[trace.named(calls, LAUNCH.search) & (trace.correlation[calls] >= 0)]
     answered = np.isin(trace.correlation[calls], trace.correlation[work.event])
     return int(np.count_nonzero(~answered))
 

@@ -51,15 +51,15 @@ def host_calls(trace: Trace) -> HostCalls:
     asynchronous (`c10d::Work`): they hold nothing and nothing holds them. Python functions hold nothing
     either: they have no rows, and time taken off for them would be in no row at all.
     """
-    hidden = np.array([name in HIDDEN_NAMES for name in trace.names], bool)
-    collective = np.array([name.startswith(COLLECTIVE_PREFIXES) for name in trace.names], bool)
-    counted = np.isin(trace.kind, (Kind.OPERATOR, Kind.ANNOTATION, Kind.RUNTIME, Kind.OVERHEAD))
-    at = np.flatnonzero(counted & ~hidden[trace.name])
+    at = trace.of(Kind.OPERATOR, Kind.ANNOTATION, Kind.RUNTIME, Kind.OVERHEAD)
+    at = at[~trace.named(at, HIDDEN_NAMES.__contains__)]
     kind, lane = trace.kind[at], trace.thread[at].copy()
     runtime = kind == Kind.RUNTIME
     causer = operator_of(trace, trace.external[at[runtime]])
     lane[runtime] = np.where(causer >= 0, trace.thread[causer], stopping_thread(trace))
-    alone = (kind == Kind.OVERHEAD) | ((kind == Kind.ANNOTATION) & collective[trace.name[at]])
+    alone = kind == Kind.OVERHEAD
+    annotated = np.flatnonzero(kind == Kind.ANNOTATION)
+    alone[annotated] = trace.named(at[annotated], is_collective)
     lane[alone] = len(trace.threads) + np.arange(np.count_nonzero(alone))
     calls = nest(trace.ts[at], trace.end[at], lane)
     event = at[calls.event]
@@ -69,12 +69,16 @@ def host_calls(trace: Trace) -> HostCalls:
     return HostCalls(calls, event, kept)
 
 
+def is_collective(name: str) -> bool:
+    return name.startswith(COLLECTIVE_PREFIXES)
+
+
 def stopping_thread(trace: Trace) -> int:
     """The thread that most likely stopped the profiler: that of the step spans, of most annotations, or of
     most operators; -1 for none."""
-    steps = np.array([name.startswith("ProfilerStep#") for name in trace.names], bool)
     annotations, operators = trace.of(Kind.ANNOTATION), trace.of(Kind.OPERATOR)
-    for at in (annotations[steps[trace.name[annotations]]], annotations, operators):
+    steps = annotations[trace.named(annotations, lambda name: name.startswith("ProfilerStep#"))]
+    for at in (steps, annotations, operators):
         if len(at):
             return int(np.bincount(trace.thread[at]).argmax())
     return -1
@@ -189,7 +193,7 @@ def operator_rows(trace: Trace, samples: Samples, work: Work, *, by_shape: bool 
     Python functions have no row, as in torch 2.14. A device annotation has none either: it is a span, and
     torch's row for it doubles the device total.
     """
-    display, label = table_names(trace)
+    display, label = trace.labels
     shape, shape_texts = _shape_labels(trace) if by_shape else (np.zeros(len(trace), np.int64), [None])
     rows = _host_rows(trace, samples, display, label, shape, shape_texts)
     rows += _device_rows(trace, work, display, label, by_shape)
@@ -197,18 +201,8 @@ def operator_rows(trace: Trace, samples: Samples, work: Work, *, by_shape: bool 
     return sorted(rows, key=lambda row: (-row.device_time_us, -row.cpu_time_us, row.name))
 
 
-def table_names(trace: Trace) -> tuple[list[str], Ints]:
-    """Names as the table shows them, `ProfilerStep*` for all steps, and the index of each event's."""
-    table: dict[str, int] = {}
-    of_name = [
-        table.setdefault("ProfilerStep*" if name.startswith("ProfilerStep#") else name, len(table))
-        for name in trace.names
-    ]
-    return list(table), np.array(of_name, np.int64)[trace.name]
-
-
 def _host_rows(
-    trace: Trace, samples: Samples, display: list[str], label: Ints, shape: Ints, shape_texts: list[Any]
+    trace: Trace, samples: Samples, display: tuple[str, ...], label: Ints, shape: Ints, shape_texts: list[Any]
 ) -> list[Operator]:
     annotation = (trace.kind[samples.event] == Kind.ANNOTATION).astype(np.int64)
     key = (label[samples.event] * 2 + annotation) * len(shape_texts) + shape[samples.event]
@@ -269,7 +263,9 @@ def _host_rows(
     ]
 
 
-def _device_rows(trace: Trace, work: Work, display: list[str], label: Ints, by_shape: bool) -> list[Operator]:
+def _device_rows(
+    trace: Trace, work: Work, display: tuple[str, ...], label: Ints, by_shape: bool
+) -> list[Operator]:
     groups, row = np.unique(label[work.event], return_inverse=True)
     count = np.bincount(row, minlength=len(groups)).tolist()
     time = np.zeros(len(groups), np.int64)

@@ -113,10 +113,8 @@ def _costed_callers(trace: Trace, host: HostCalls, cost: Cost) -> Ints:
 
 def _known_by_name(trace: Trace, work: Work) -> NDArray[np.int8]:
     """1 for kernels that compute, 2 for those that move memory, 0 for small or unknown ones."""
-    of_name = np.array(
-        [1 if COMPUTES.search(n) else 2 if MOVES.search(n) else 0 for n in trace.names], np.int8
-    )
+    kind = np.where(trace.named(work.event, COMPUTES.search), 1, 2 * trace.named(work.event, MOVES.search))
     fills = (trace.blocks_per_sm[work.event] >= FILLED_BLOCKS_PER_SM.value) & (
         work.end - work.start >= FILLED_US.value * 1000
     )
-    return np.where(fills, of_name[trace.name[work.event]], 0).astype(np.int8)
+    return np.where(fills, kind, 0).astype(np.int8)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from harness.trace.calls import nest
 from harness.trace.intervals import union
 from harness.trace.launches import Work
-from harness.trace.operators import COLLECTIVE_PREFIXES
+from harness.trace.operators import is_collective
 from harness.trace.reader import Kind, Trace
 
 Ints = NDArray[np.int64]
@@ -94,14 +94,11 @@ def _numbers(trace: Trace, at: Ints) -> Ints:
 def _step_spans(trace: Trace) -> tuple[Ints, str | None]:
     annotations = trace.of(Kind.ANNOTATION)
     annotations = annotations[np.argsort(trace.ts[annotations], kind="stable")]
-    by_profiler = np.array([PROFILER_STEP.match(name) is not None for name in trace.names], bool)
-    steps = annotations[by_profiler[trace.name[annotations]]]
+    steps = annotations[trace.named(annotations, PROFILER_STEP.match)]
     if len(steps):
         return steps, "ProfilerStep"
-    candidate = np.array(
-        [not PART_OF_A_STEP.match(n) and not n.startswith(COLLECTIVE_PREFIXES) for n in trace.names], bool
-    )
-    annotations = annotations[candidate[trace.name[annotations]]]
+    part = trace.named(annotations, lambda name: PART_OF_A_STEP.match(name) or is_collective(name))
+    annotations = annotations[~part]
     nested = nest(trace.ts[annotations], trace.end[annotations], trace.thread[annotations])
     top = annotations[nested.event[nested.parent < 0]]
     best, most = top[:0], 0

@@ -146,23 +146,17 @@ def gaps(trace: Trace, work: Work, sets: DeviceSets, device: int) -> Gaps:
 
 def input_spans(trace: Trace) -> Spans:
     """When any thread was fetching input."""
-    return _union_of(trace, (Kind.ANNOTATION, Kind.PYTHON), INPUT)
+    at = trace.of(Kind.ANNOTATION, Kind.PYTHON)
+    at = at[trace.named(at, INPUT.search)]
+    return union(trace.ts[at], trace.end[at])
 
 
 def synchronizations(trace: Trace, work: Work) -> Spans:
     """When a thread that launches work was waiting for the device: synchronising calls, and calls that
     launched a copy and returned only when it was done."""
     calls = trace.of(Kind.RUNTIME)
-    synchronizes = np.array([SYNCHRONIZE.search(name) is not None for name in trace.names], bool)
-    waits = calls[synchronizes[trace.name[calls]]]
+    waits = calls[trace.named(calls, SYNCHRONIZE.search)]
     copies = (work.kind == Kind.MEMCPY) & (work.launch >= 0)
     blocking = work.launch[copies][trace.end[work.launch[copies]] >= work.end[copies]]
     at = np.concatenate((waits, blocking))
-    return union(trace.ts[at], trace.end[at])
-
-
-def _union_of(trace: Trace, kinds: tuple[Kind, ...], pattern: re.Pattern[str]) -> Spans:
-    named = np.array([pattern.search(name) is not None for name in trace.names], bool)
-    at = trace.of(*kinds)
-    at = at[named[trace.name[at]]]
     return union(trace.ts[at], trace.end[at])

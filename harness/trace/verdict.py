@@ -31,6 +31,8 @@ MEANING: dict[Wait, str] = {
     "copy": "share of the step in copies with nothing beside them",
     "communication": "share of the step in communication with no computation beside it",
 }
+IDLE: tuple[Wait, ...] = ("input", "sync", "host")
+EXPOSED: tuple[Wait, ...] = ("copy", "communication")
 # Of a confidence, for what the trace leaves open.
 TRACED_TIME_ONLY = 0.8
 KERNELS_BY_NAME = 0.8
@@ -76,8 +78,8 @@ def _judge(shares: Shares, roof: Roofline | None) -> Finding:
             + "step that the device works or passes from one queued kernel to the next",
         )
     ]
-    idle = {wait: waits[wait] for wait in ("input", "sync", "host")}
-    exposed = {wait: waits[wait] for wait in ("copy", "communication")}
+    idle = {wait: waits[wait] for wait in IDLE}
+    exposed = {wait: waits[wait] for wait in EXPOSED}
     if own < BUSY.value:
         # Idleness as a whole against what the device does instead of computing, then its largest reason.
         if shares.unexplained > max(waits.values()):
