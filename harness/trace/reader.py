@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import gc
+import itertools
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from isal import igzip
+from isal import isal_zlib
 from numpy.typing import NDArray
 
 from harness.trace.decode import (
@@ -251,15 +252,33 @@ def _file_bytes(path: Path) -> bytes:
 def _decompressed(raw: bytes, path: Path) -> bytes:
     if raw[:2] != b"\x1f\x8b":
         return raw
+    members = []
     try:
-        return bytes(igzip.decompress(raw))  # type: ignore[no-untyped-call]
-    except (igzip.BadGzipFile, EOFError, OSError) as error:
+        while raw[:2] == b"\x1f\x8b":
+            member = isal_zlib.decompressobj(wbits=_GZIP)
+            members.append(member.decompress(raw))
+            if not member.eof:
+                raise TraceError(
+                    f"{path}: gzip ends early, after {sum(map(len, members))} bytes of the trace"
+                )
+            raw = member.unused_data
+    except isal_zlib.IsalError as error:
         raise TraceError(f"{path}: damaged gzip: {error}") from error
+    return members[0] if len(members) == 1 else b"".join(members)
 
 
+_GZIP = 31  # zlib: a gzip header and the largest window
 _NO_ARGUMENTS = Arguments()
 _NO_ALLOCATION = AllocatorArguments()
 _CODE_OF_CATEGORY = {category: int(kind) for category, kind in KIND_OF_CATEGORY.items()}
+
+
+_Numbers = defaultdict[Any, int]
+
+
+def _numbering() -> _Numbers:
+    """Numbers values in order of appearance: reading one that is new gives it the next number."""
+    return defaultdict(itertools.count().__next__)
 
 
 def columns(
@@ -272,59 +291,187 @@ def columns(
     warnings: tuple[str, ...] = (),
 ) -> Trace:
     """The columns of decoded events. Repaired and salvaged documents come in here as well."""
-    by_type: dict[type, list[Any]] = {}
-    for event in document.traceEvents:
-        by_type.setdefault(type(event), []).append(event)
-    complete: list[Complete] = [e for t, events in by_type.items() if issubclass(t, Complete) for e in events]
-    instants = [
-        e for t, events in by_type.items() if issubclass(t, Instant) for e in events if e.name == "[memory]"
-    ]
-    counts: Counter[str] = Counter()
-    for events in by_type.values():
+    types = dict.fromkeys(map(type, document.traceEvents))
+    by_type = {kind: [event for event in document.traceEvents if event.__class__ is kind] for kind in types}
+    rows, counts = _Rows(), Counter[str]()
+    allocating: list[Instant] = []
+    for kind_of_event, events in by_type.items():
+        if issubclass(kind_of_event, Complete):
+            for start in range(0, len(events), _CHUNK):
+                rows.add(events[start : start + _CHUNK])
+            continue
         counts.update([event.cat for event in events])
-
-    other = int(Kind.OTHER)
-    kind = np.array([_CODE_OF_CATEGORY.get(e.cat, other) for e in complete], np.int8)
-    arguments = [event.args or _NO_ARGUMENTS for event in complete]
-    name, names = _interned([e.name for e in complete])
-    thread, allocating_thread, threads = _threads(complete, instants)
-    signature, signatures = _signatures(arguments)
-    duration = _nanoseconds([e.dur for e in complete])
+        if issubclass(kind_of_event, Instant):
+            allocating += [event for event in events if event.name == "[memory]"]
+    kind = np.array([_CODE_OF_CATEGORY.get(c, Kind.OTHER) for c in rows.categories], np.int8)[
+        _ints(rows.category)
+    ]
+    allocations = _allocations(allocating, rows.threads)
+    threads = tuple(Thread(*pair) for pair in rows.threads)
+    duration = _nanoseconds(rows.dur)
     negative = int(np.count_nonzero(duration < 0))
     if negative:
         warnings = (*warnings, f"{negative} events of negative duration count as empty")
+    facts = document.harness
     return Trace(
         source=source,
         file_bytes=file_bytes,
         json_bytes=json_bytes,
-        categories=dict(counts),
-        names=tuple(names),
+        categories=dict(rows.counts() + counts),
+        names=tuple(rows.names),
         threads=threads,
         thread_names={
-            Thread(e.pid, e.tid): e.args.name
-            for e in by_type.get(Metadata, [])
-            if e.name == "thread_name" and e.args is not None
+            Thread(event.pid, event.tid): event.args.name
+            for event in by_type.get(Metadata, [])
+            if event.name == "thread_name" and event.args is not None
         },
-        signatures=signatures,
+        signatures=tuple(Signature(*key) for key in rows.signatures),
         kind=kind,
-        name=name,
-        thread=thread,
-        ts=_nanoseconds([e.ts for e in complete]),
+        name=_ints(rows.name),
+        thread=_ints(rows.thread),
+        ts=_nanoseconds(rows.ts),
         dur=np.maximum(duration, 0),
-        external=_ints([a.external_id or a.external_id_2021 for a in arguments]),
-        correlation=_ints([a.correlation for a in arguments]),
-        signature=signature,
-        allocations=_allocations(instants, allocating_thread),
+        external=_ints(rows.external),
+        correlation=_ints(rows.correlation),
+        signature=_ints(rows.signature),
+        **_device_columns(kind, rows, threads),
+        **_autograd_columns(rows),
+        **_python_columns(kind, rows),
+        allocations=allocations,
         devices=tuple(document.deviceProperties),
         distributed=document.distributedInfo,
-        harness=document.harness,
-        torch_version=document.torch_version
-        or (document.harness.torch_version if document.harness is not None else None),
+        harness=facts,
+        torch_version=document.torch_version or (facts.torch_version if facts is not None else None),
         lost_events=lost_events,
         warnings=warnings,
-        **_device_columns(kind, complete, arguments),
-        **_operator_columns(kind, arguments),
-        **_python_columns(kind, arguments),
+    )
+
+
+# Events of one chunk stay in the cache while every column is taken from them; a pass over all of them for each
+# column takes half as long again.
+_CHUNK = 2048
+_DEVICE_CATEGORIES = frozenset(
+    category for category, kind in KIND_OF_CATEGORY.items() if Kind.KERNEL <= kind <= Kind.DEVICE_ANNOTATION
+)
+
+
+class _Rows:
+    """Columns of complete events as they grow. What only some events have is kept with their places."""
+
+    def __init__(self) -> None:
+        self.categories, self.names = _numbering(), _numbering()
+        self.threads, self.signatures = _numbering(), _numbering()
+        self.category: list[int] = []
+        self.name: list[int] = []
+        self.thread: list[int] = []
+        self.ts: list[float] = []
+        self.dur: list[float] = []
+        self.external: list[int] = []
+        self.correlation: list[int] = []
+        self.signature: list[int] = []
+        self.device: dict[int, Arguments] = {}
+        self.python: dict[int, Arguments] = {}
+        self.sequence: list[int] = []
+        self.forward_thread: list[int] = []
+
+    def add(self, events: list[Complete]) -> None:
+        start = len(self.name)
+        categories, names, threads, signatures = self.categories, self.names, self.threads, self.signatures
+        arguments = [e.args or _NO_ARGUMENTS for e in events]
+        self.category += [categories[e.cat] for e in events]
+        self.name += [names[e.name] for e in events]
+        self.thread += [threads[e.pid, e.tid] for e in events]
+        self.ts += [e.ts for e in events]
+        self.dur += [e.dur for e in events]
+        self.external += [a.external_id or a.external_id_2021 for a in arguments]
+        self.correlation += [a.correlation for a in arguments]
+        self.sequence += [a.sequence for a in arguments]
+        self.forward_thread += [a.forward_thread for a in arguments]
+        self.signature += [
+            -1
+            if a.input_dims is NOTHING
+            else signatures[bytes(a.input_dims), bytes(a.input_types), bytes(a.concrete_inputs)]
+            for a in arguments
+        ]
+        self.python |= {i: a for i, a in enumerate(arguments, start) if a.python_id}
+        device = {categories[c] for c in _DEVICE_CATEGORIES if c in categories}
+        if device:
+            for i, category in enumerate(self.category[start:]):
+                if category in device:
+                    self.device[start + i] = arguments[i]
+
+    def counts(self) -> Counter[str]:
+        events = np.bincount(_ints(self.category), minlength=len(self.categories)).tolist()
+        return Counter(dict(zip(self.categories, events, strict=True)))
+
+
+def _scattered(length: int, values: dict[int, int], fill: int) -> Ints:
+    column = np.full(length, fill, np.int64)
+    column[_ints(list(values))] = _ints(list(values.values()))
+    return column
+
+
+def _device_columns(
+    kind: NDArray[np.int8], rows: _Rows, threads: tuple[Thread, ...]
+) -> dict[str, NDArray[Any]]:
+    """Device and stream come from the event's lane where its arguments lack them."""
+    n = len(kind)
+    at = _ints(list(rows.device))
+    arguments = list(rows.device.values())
+    lanes = [threads[rows.thread[i]] for i in rows.device]
+    blocks = np.full(n, -1.0)
+    blocks[at] = [a.blocks_per_sm for a in arguments]
+    values = {
+        "device": [
+            _digits(a.device if a.device >= 0 else lane.pid) for a, lane in zip(arguments, lanes, strict=True)
+        ],
+        "stream": [
+            _digits(a.stream if a.stream != -1 else lane.tid)
+            for a, lane in zip(arguments, lanes, strict=True)
+        ],
+        "bytes": [a.bytes for a in arguments],
+    }
+    columns: dict[str, NDArray[Any]] = {"blocks_per_sm": blocks}
+    for name, column in values.items():
+        columns[name] = _scattered(
+            n, dict(zip(rows.device, column, strict=True)), 0 if name == "bytes" else -1
+        )
+    return columns
+
+
+def _digits(lane: int | str) -> int:
+    """Files of 2021 write lanes as `stream 7`."""
+    if isinstance(lane, int):
+        return lane
+    digits = "".join(c for c in lane if c.isdigit())
+    return int(digits) if digits else 0
+
+
+def _autograd_columns(rows: _Rows) -> dict[str, NDArray[Any]]:
+    return {"sequence": _ints(rows.sequence), "forward_thread": _ints(rows.forward_thread)}
+
+
+def _python_columns(kind: NDArray[np.int8], rows: _Rows) -> dict[str, NDArray[Any]]:
+    return {
+        "python_id": _scattered(len(kind), {i: a.python_id for i, a in rows.python.items()}, 0),
+        "python_parent": _scattered(
+            len(kind), {i: a.python_parent_id or 0 for i, a in rows.python.items()}, 0
+        ),
+    }
+
+
+def _allocations(events: list[Instant], threads: _Numbers) -> Allocations:
+    arguments = [event.args or _NO_ALLOCATION for event in events]
+    ts = _nanoseconds([event.ts for event in events])
+    order = np.argsort(ts, kind="stable")
+    return Allocations(
+        ts=ts[order],
+        thread=_ints([threads[event.pid, event.tid] for event in events])[order],
+        bytes=_ints([a.bytes for a in arguments])[order],
+        device_type=_ints([a.device_type for a in arguments])[order],
+        device=_ints([a.device_index for a in arguments])[order],
+        allocated=_ints([a.allocated for a in arguments])[order],
+        reserved=_ints([a.reserved for a in arguments])[order],
     )
 
 
@@ -337,98 +484,3 @@ def _nanoseconds(microseconds: list[float] | list[Decimal]) -> Ints:
         return np.array([int(value * 1000) for value in microseconds], np.int64)
     # np.rint of a double below 2^43 µs is exact: its error, under half a nanosecond, is rounded away.
     return np.rint(np.array(microseconds, np.float64) * 1000).astype(np.int64)
-
-
-def _interned(values: list[Any]) -> tuple[Ints, list[Any]]:
-    """Index of each value among the distinct ones, and those in order of appearance."""
-    distinct = list(dict.fromkeys(values))
-    index = dict(zip(distinct, range(len(distinct)), strict=True))
-    return np.array([index[value] for value in values], np.int64), distinct
-
-
-def _threads(complete: list[Complete], instants: list[Any]) -> tuple[Ints, Ints, tuple[Thread, ...]]:
-    """Thread of every complete event and of every instant, and the threads."""
-    pid, pids = _interned([e.pid for e in complete] + [e.pid for e in instants])
-    tid, tids = _interned([e.tid for e in complete] + [e.tid for e in instants])
-    pair = pid * max(len(tids), 1) + tid
-    present = np.zeros(len(pids) * len(tids), bool)
-    present[pair] = True
-    pairs = np.flatnonzero(present)
-    thread = (np.cumsum(present) - 1)[pair]
-    threads = tuple(Thread(pids[p // len(tids)], tids[p % len(tids)]) for p in pairs.tolist())
-    return thread[: len(complete)], thread[len(complete) :], threads
-
-
-def _scattered(length: int, at: Ints, values: Any, fill: float, dtype: Any = np.int64) -> NDArray[Any]:
-    column = np.full(length, fill, dtype)
-    column[at] = values
-    return column
-
-
-def _device_columns(
-    kind: NDArray[np.int8], events: list[Complete], arguments: list[Arguments]
-) -> dict[str, NDArray[Any]]:
-    n = len(events)
-    at = np.flatnonzero((kind >= Kind.KERNEL) & (kind <= Kind.DEVICE_ANNOTATION))
-    places = at.tolist()
-    chosen = [arguments[i] for i in places]
-    device = [a.device for a in chosen]
-    stream = [a.stream for a in chosen]
-    if -1 in device:
-        device = [_index(events[i].pid) if d < 0 else d for i, d in zip(places, device, strict=True)]
-    lanes = [_index(events[i].tid) if s == -1 else _index(s) for i, s in zip(places, stream, strict=True)]
-    return {
-        "device": _scattered(n, at, device, -1),
-        "stream": _scattered(n, at, lanes, -1),
-        "bytes": _scattered(n, at, [a.bytes for a in chosen], 0),
-        "blocks_per_sm": _scattered(n, at, [a.blocks_per_sm for a in chosen], -1.0, np.float64),
-    }
-
-
-def _index(value: int | str) -> int:
-    """A device or stream number; files of 2021 write lanes as `stream 7`."""
-    if isinstance(value, int):
-        return value
-    digits = "".join(c for c in value if c.isdigit())
-    return int(digits) if digits else 0
-
-
-def _operator_columns(kind: NDArray[np.int8], arguments: list[Arguments]) -> dict[str, NDArray[Any]]:
-    at = np.flatnonzero(kind == Kind.OPERATOR)
-    chosen = [arguments[i] for i in at.tolist()]
-    return {
-        "sequence": _scattered(len(arguments), at, [a.sequence for a in chosen], -1),
-        "forward_thread": _scattered(len(arguments), at, [a.forward_thread for a in chosen], 0),
-    }
-
-
-def _python_columns(kind: NDArray[np.int8], arguments: list[Arguments]) -> dict[str, NDArray[Any]]:
-    at = np.flatnonzero(kind == Kind.PYTHON)
-    chosen = [arguments[i] for i in at.tolist()]
-    return {
-        "python_id": _scattered(len(arguments), at, [a.python_id for a in chosen], 0),
-        "python_parent": _scattered(len(arguments), at, [a.python_parent_id or 0 for a in chosen], 0),
-    }
-
-
-def _signatures(arguments: list[Arguments]) -> tuple[Ints, tuple[Signature, ...]]:
-    places = [i for i, a in enumerate(arguments) if a.input_dims is not NOTHING]
-    chosen = [arguments[i] for i in places]
-    keys = [(bytes(a.input_dims), bytes(a.input_types), bytes(a.concrete_inputs)) for a in chosen]
-    index, distinct = _interned(keys)
-    return _scattered(len(arguments), _ints(places), index, -1), tuple(Signature(*key) for key in distinct)
-
-
-def _allocations(events: list[Any], thread: Ints) -> Allocations:
-    arguments = [event.args or _NO_ALLOCATION for event in events]
-    ts = _nanoseconds([e.ts for e in events])
-    order = np.argsort(ts, kind="stable")
-    return Allocations(
-        ts=ts[order],
-        thread=thread[order],
-        bytes=_ints([a.bytes for a in arguments])[order],
-        device_type=_ints([a.device_type for a in arguments])[order],
-        device=_ints([a.device_index for a in arguments])[order],
-        allocated=_ints([a.allocated for a in arguments])[order],
-        reserved=_ints([a.reserved for a in arguments])[order],
-    )

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.trace.flops import DTYPES, Cost
-from harness.trace.launches import Work
+from harness.trace.launches import TELLING, Work
 from harness.trace.operators import HostCalls
 from harness.trace.peaks import DevicePeaks
 from harness.trace.reader import Kind, Trace
@@ -113,7 +113,9 @@ def _costed_callers(trace: Trace, host: HostCalls, cost: Cost) -> Ints:
 
 def _known_by_name(trace: Trace, work: Work) -> NDArray[np.int8]:
     """1 for kernels that compute, 2 for those that move memory, 0 for small or unknown ones."""
-    kind = np.where(trace.named(work.event, COMPUTES.search), 1, 2 * trace.named(work.event, MOVES.search))
+    computes = trace.named(work.event, lambda name: COMPUTES.search(name[:TELLING]))
+    moves = trace.named(work.event, lambda name: MOVES.search(name[:TELLING]))
+    kind = np.where(computes, 1, np.where(moves, 2, 0))
     fills = (trace.blocks_per_sm[work.event] >= FILLED_BLOCKS_PER_SM.value) & (
         work.end - work.start >= FILLED_US.value * 1000
     )
