@@ -262,7 +262,7 @@ def _decompressed(raw: bytes, path: Path) -> bytes:
                     f"{path}: gzip ends early, after {sum(map(len, members))} bytes of the trace"
                 )
             raw = member.unused_data
-    except isal_zlib.IsalError as error:
+    except isal_zlib.error as error:  # type: ignore[misc]  # a class, whatever isal's stub says
         raise TraceError(f"{path}: damaged gzip: {error}") from error
     return members[0] if len(members) == 1 else b"".join(members)
 
@@ -291,24 +291,31 @@ def columns(
     warnings: tuple[str, ...] = (),
 ) -> Trace:
     """The columns of decoded events. Repaired and salvaged documents come in here as well."""
-    types = dict.fromkeys(map(type, document.traceEvents))
-    by_type = {kind: [event for event in document.traceEvents if event.__class__ is kind] for kind in types}
     rows, counts = _Rows(), Counter[str]()
     allocating: list[Instant] = []
-    for kind_of_event, events in by_type.items():
-        if issubclass(kind_of_event, Complete):
-            for start in range(0, len(events), _CHUNK):
-                rows.add(events[start : start + _CHUNK])
-            continue
-        counts.update([event.cat for event in events])
-        if issubclass(kind_of_event, Instant):
-            allocating += [event for event in events if event.name == "[memory]"]
-    kind = np.array([_CODE_OF_CATEGORY.get(c, Kind.OTHER) for c in rows.categories], np.int8)[
-        _ints(rows.category)
-    ]
+    thread_names: dict[Thread, str] = {}
+    for chunk in _chunks(document.traceEvents):
+        for kind_of_event in dict.fromkeys(map(type, chunk)):
+            events: list[Any] = [event for event in chunk if event.__class__ is kind_of_event]
+            if issubclass(kind_of_event, Complete):
+                rows.add(events)
+                continue
+            counts.update([event.cat for event in events])
+            if issubclass(kind_of_event, Instant):
+                allocating += [event for event in events if event.name == "[memory]"]
+            elif kind_of_event is Metadata:
+                thread_names |= {
+                    Thread(event.pid, event.tid): event.args.name
+                    for event in events
+                    if event.name == "thread_name" and event.args is not None
+                }
+    column = rows.columns()
+    kinds = np.array([_CODE_OF_CATEGORY.get(c, Kind.OTHER) for c in rows.categories], np.int8)
+    kind = kinds[column["category"]]
+    counts.update(dict(zip(rows.categories, np.bincount(column["category"]).tolist(), strict=True)))
     allocations = _allocations(allocating, rows.threads)
     threads = tuple(Thread(*pair) for pair in rows.threads)
-    duration = _nanoseconds(rows.dur)
+    duration = column["dur"]
     negative = int(np.count_nonzero(duration < 0))
     if negative:
         warnings = (*warnings, f"{negative} events of negative duration count as empty")
@@ -317,26 +324,23 @@ def columns(
         source=source,
         file_bytes=file_bytes,
         json_bytes=json_bytes,
-        categories=dict(rows.counts() + counts),
+        categories=dict(counts),
         names=tuple(rows.names),
         threads=threads,
-        thread_names={
-            Thread(event.pid, event.tid): event.args.name
-            for event in by_type.get(Metadata, [])
-            if event.name == "thread_name" and event.args is not None
-        },
+        thread_names=thread_names,
         signatures=tuple(Signature(*key) for key in rows.signatures),
         kind=kind,
-        name=_ints(rows.name),
-        thread=_ints(rows.thread),
-        ts=_nanoseconds(rows.ts),
+        name=column["name"],
+        thread=column["thread"],
+        ts=column["ts"],
         dur=np.maximum(duration, 0),
-        external=_ints(rows.external),
-        correlation=_ints(rows.correlation),
-        signature=_ints(rows.signature),
-        **_device_columns(kind, rows, threads),
-        **_autograd_columns(rows),
-        **_python_columns(kind, rows),
+        external=column["external"],
+        correlation=column["correlation"],
+        signature=column["signature"],
+        sequence=column["sequence"],
+        forward_thread=column["forward_thread"],
+        **_device_columns(rows, column["thread"], threads),
+        **_python_columns(rows, len(kind)),
         allocations=allocations,
         devices=tuple(document.deviceProperties),
         distributed=document.distributedInfo,
@@ -347,12 +351,17 @@ def columns(
     )
 
 
-# Events of one chunk stay in the cache while every column is taken from them; a pass over all of them for each
-# column takes half as long again.
+# Events of one chunk stay in the cache while every column is taken from them, and their lists are reused; a
+# pass over all events for each column takes twice as long.
 _CHUNK = 2048
 _DEVICE_CATEGORIES = frozenset(
     category for category, kind in KIND_OF_CATEGORY.items() if Kind.KERNEL <= kind <= Kind.DEVICE_ANNOTATION
 )
+
+
+def _chunks(events: list[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(events), _CHUNK):
+        yield events[start : start + _CHUNK]
 
 
 class _Rows:
@@ -361,82 +370,77 @@ class _Rows:
     def __init__(self) -> None:
         self.categories, self.names = _numbering(), _numbering()
         self.threads, self.signatures = _numbering(), _numbering()
-        self.category: list[int] = []
-        self.name: list[int] = []
-        self.thread: list[int] = []
-        self.ts: list[float] = []
-        self.dur: list[float] = []
-        self.external: list[int] = []
-        self.correlation: list[int] = []
-        self.signature: list[int] = []
         self.device: dict[int, Arguments] = {}
         self.python: dict[int, Arguments] = {}
-        self.sequence: list[int] = []
-        self.forward_thread: list[int] = []
+        self._length = 0
+        self._parts: list[dict[str, Ints]] = []
 
     def add(self, events: list[Complete]) -> None:
-        start = len(self.name)
+        start = self._length
         categories, names, threads, signatures = self.categories, self.names, self.threads, self.signatures
         arguments = [e.args or _NO_ARGUMENTS for e in events]
-        self.category += [categories[e.cat] for e in events]
-        self.name += [names[e.name] for e in events]
-        self.thread += [threads[e.pid, e.tid] for e in events]
-        self.ts += [e.ts for e in events]
-        self.dur += [e.dur for e in events]
-        self.external += [a.external_id or a.external_id_2021 for a in arguments]
-        self.correlation += [a.correlation for a in arguments]
-        self.sequence += [a.sequence for a in arguments]
-        self.forward_thread += [a.forward_thread for a in arguments]
-        self.signature += [
-            -1
-            if a.input_dims is NOTHING
-            else signatures[bytes(a.input_dims), bytes(a.input_types), bytes(a.concrete_inputs)]
-            for a in arguments
-        ]
+        category = [categories[e.cat] for e in events]
+        self._parts.append(
+            {
+                "category": _ints(category),
+                "name": _ints([names[e.name] for e in events]),
+                "thread": _ints([threads[e.pid, e.tid] for e in events]),
+                "ts": _nanoseconds([e.ts for e in events]),
+                "dur": _nanoseconds([e.dur for e in events]),
+                "external": _ints([a.external_id or a.external_id_2021 for a in arguments]),
+                "correlation": _ints([a.correlation for a in arguments]),
+                "sequence": _ints([a.sequence for a in arguments]),
+                "forward_thread": _ints([a.forward_thread for a in arguments]),
+                "signature": _ints(
+                    [
+                        -1
+                        if a.input_dims is NOTHING
+                        else signatures[bytes(a.input_dims), bytes(a.input_types), bytes(a.concrete_inputs)]
+                        for a in arguments
+                    ]
+                ),
+            }
+        )
         self.python |= {i: a for i, a in enumerate(arguments, start) if a.python_id}
         device = {categories[c] for c in _DEVICE_CATEGORIES if c in categories}
-        if device:
-            for i, category in enumerate(self.category[start:]):
-                if category in device:
-                    self.device[start + i] = arguments[i]
+        self.device |= {i: arguments[i - start] for i, c in enumerate(category, start) if c in device}
+        self._length += len(events)
 
-    def counts(self) -> Counter[str]:
-        events = np.bincount(_ints(self.category), minlength=len(self.categories)).tolist()
-        return Counter(dict(zip(self.categories, events, strict=True)))
+    def columns(self) -> dict[str, Ints]:
+        if not self._parts:
+            self.add([])
+        return {name: np.concatenate([part[name] for part in self._parts]) for name in self._parts[0]}
 
 
-def _scattered(length: int, values: dict[int, int], fill: int) -> Ints:
-    column = np.full(length, fill, np.int64)
-    column[_ints(list(values))] = _ints(list(values.values()))
+def _scattered(length: int, at: Ints, values: Any, fill: float, dtype: Any = np.int64) -> NDArray[Any]:
+    column = np.full(length, fill, dtype)
+    column[at] = values
     return column
 
 
-def _device_columns(
-    kind: NDArray[np.int8], rows: _Rows, threads: tuple[Thread, ...]
-) -> dict[str, NDArray[Any]]:
+def _device_columns(rows: _Rows, thread: Ints, threads: tuple[Thread, ...]) -> dict[str, NDArray[Any]]:
     """Device and stream come from the event's lane where its arguments lack them."""
-    n = len(kind)
-    at = _ints(list(rows.device))
-    arguments = list(rows.device.values())
-    lanes = [threads[rows.thread[i]] for i in rows.device]
-    blocks = np.full(n, -1.0)
-    blocks[at] = [a.blocks_per_sm for a in arguments]
-    values = {
-        "device": [
-            _digits(a.device if a.device >= 0 else lane.pid) for a, lane in zip(arguments, lanes, strict=True)
-        ],
-        "stream": [
-            _digits(a.stream if a.stream != -1 else lane.tid)
-            for a, lane in zip(arguments, lanes, strict=True)
-        ],
-        "bytes": [a.bytes for a in arguments],
+    n, at, arguments = len(thread), _ints(list(rows.device)), list(rows.device.values())
+    lanes = [threads[lane] for lane in thread[at].tolist()]
+    pairs = list(zip(arguments, lanes, strict=True))
+    return {
+        "device": _scattered(
+            n, at, [_digits(a.device if a.device >= 0 else lane.pid) for a, lane in pairs], -1
+        ),
+        "stream": _scattered(
+            n, at, [_digits(a.stream if a.stream != -1 else lane.tid) for a, lane in pairs], -1
+        ),
+        "bytes": _scattered(n, at, [a.bytes for a in arguments], 0),
+        "blocks_per_sm": _scattered(n, at, [a.blocks_per_sm for a in arguments], -1.0, np.float64),
     }
-    columns: dict[str, NDArray[Any]] = {"blocks_per_sm": blocks}
-    for name, column in values.items():
-        columns[name] = _scattered(
-            n, dict(zip(rows.device, column, strict=True)), 0 if name == "bytes" else -1
-        )
-    return columns
+
+
+def _python_columns(rows: _Rows, n: int) -> dict[str, NDArray[Any]]:
+    at, arguments = _ints(list(rows.python)), list(rows.python.values())
+    return {
+        "python_id": _scattered(n, at, [a.python_id for a in arguments], 0),
+        "python_parent": _scattered(n, at, [a.python_parent_id or 0 for a in arguments], 0),
+    }
 
 
 def _digits(lane: int | str) -> int:
@@ -445,19 +449,6 @@ def _digits(lane: int | str) -> int:
         return lane
     digits = "".join(c for c in lane if c.isdigit())
     return int(digits) if digits else 0
-
-
-def _autograd_columns(rows: _Rows) -> dict[str, NDArray[Any]]:
-    return {"sequence": _ints(rows.sequence), "forward_thread": _ints(rows.forward_thread)}
-
-
-def _python_columns(kind: NDArray[np.int8], rows: _Rows) -> dict[str, NDArray[Any]]:
-    return {
-        "python_id": _scattered(len(kind), {i: a.python_id for i, a in rows.python.items()}, 0),
-        "python_parent": _scattered(
-            len(kind), {i: a.python_parent_id or 0 for i, a in rows.python.items()}, 0
-        ),
-    }
 
 
 def _allocations(events: list[Instant], threads: _Numbers) -> Allocations:

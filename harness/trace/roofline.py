@@ -99,7 +99,8 @@ def _rate(dtype: str, peaks: DevicePeaks) -> float:
 
 
 def _costed_callers(trace: Trace, host: HostCalls, cost: Cost) -> Ints:
-    """For each event of the trace the nearest call, itself or around it, whose FLOPs or bytes are known; -1."""
+    """For each event of the trace the nearest call, itself or around it, whose FLOPs or bytes are known.
+    -1 for none."""
     result = np.full(len(trace), -1, np.int64)
     known = ~np.isnan(cost.flops[host.event]) | ~np.isnan(cost.bytes[host.event])
     nearest = np.where(known, np.arange(len(host.event)), -1)
