@@ -1,1 +1,11 @@
-"""Plain `torch.nn` modules; they know nothing of the harness."""
+"""Plain ``torch.nn`` modules. They know nothing of the harness; the arguments that it can read off the
+data (``in_channels``, ``image_size``, ``num_classes``, ``vocab_size``, ``context_length``, ``size``) it fills in.
+"""
+
+from models.cnn import CNN
+from models.matmul import MatmulAdd
+from models.mlp import MLP
+from models.transformer import Transformer
+from models.vit import ViT
+
+__all__ = ["CNN", "MLP", "MatmulAdd", "Transformer", "ViT"]

@@ -1,0 +1,148 @@
+"""Scalars, text, images and hyperparameters, written from the training process without stalling it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams as hparams_summaries
+
+log = logging.getLogger(__name__)
+
+QUEUE = 10_000
+"""Events that may wait for the writer's thread; TensorBoard's default of 10 blocks the loop."""
+FLUSH_S = 5.0
+RETRY_S = 60.0
+"""How long a logger whose file could not be written waits before it opens another one."""
+
+LAYOUT = {
+    "Training": {
+        "loss": ["Multiline", ["train/loss", "eval/loss"]],
+        "accuracy": ["Multiline", ["eval/accuracy"]],
+        "learning rate": ["Multiline", ["train/lr"]],
+        "gradient norm": ["Multiline", ["train/grad_norm"]],
+    },
+    "Speed": {
+        "throughput per second": ["Multiline", ["perf/samples_per_second", "perf/tokens_per_second"]],
+        "a step and its wait for data, ms": ["Multiline", ["perf/step_time_ms", "perf/data_wait_ms"]],
+        "the loop's stall for a window, ms": ["Multiline", ["window/stall_ms"]],
+    },
+    "Memory": {
+        "device, MiB": [
+            "Multiline",
+            ["memory/allocated_mib", "memory/peak_allocated_mib", "memory/reserved_mib"],
+        ],
+    },
+}
+"""The Custom Scalars page: what belongs together in one chart."""
+
+
+class Logger:
+    """Writes one run's event file.
+
+    Nothing here raises for a disk that is full or gone: it is logged, and another file is begun later.
+
+    Args:
+        directory: The run directory.
+        first_step: The step that a resumed run starts from; what an earlier life of the run wrote from there
+            on, TensorBoard no longer shows.
+    """
+
+    def __init__(self, directory: Path, *, first_step: int = 0) -> None:
+        self._directory = directory
+        self._first_step = first_step
+        self._writer: SummaryWriter | None = None
+        self._not_before = 0.0
+
+    def scalars(self, values: Mapping[str, float], step: int) -> None:
+        """Points of curves, by tag."""
+
+        def write(writer: SummaryWriter) -> None:
+            for tag, value in values.items():
+                writer.add_scalar(tag, value, step)
+
+        self._write(write)
+
+    def layout(self) -> None:
+        """The Custom Scalars page."""
+        self._write(lambda writer: writer.add_custom_scalars(LAYOUT))
+
+    def text(self, tag: str, markdown: str, step: int = 0) -> None:
+        self._write(lambda writer: writer.add_text(tag, markdown, step))
+
+    def hparams(self, values: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+        """The run's hyperparameters, and the tags of the scalars that the HParams tab shows beside them."""
+        plain = {key: value for key, value in values.items() if isinstance(value, bool | int | float | str)}
+        experiment, start, _ = hparams_summaries(plain, dict(metrics))
+        self._write(lambda writer: [writer._get_file_writer().add_summary(s) for s in (experiment, start)])
+
+    def end_hparams(self) -> None:
+        """Mark the run as over for the HParams tab."""
+        *_, end = hparams_summaries({}, {})
+        self._write(lambda writer: writer._get_file_writer().add_summary(end))
+
+    def images(self, tag: str, images: Tensor, step: int = 0) -> None:
+        """A grid of the first 16 of ``images``, float [batch, 1 or 3, height, width], stretched to 0..1."""
+        from torchvision.utils import make_grid
+
+        shown = images[:16].detach().float().cpu()
+        grid = make_grid(shown, nrow=math.ceil(len(shown) ** 0.5), normalize=True)
+        self._write(lambda writer: writer.add_image(tag, grid, step))
+
+    def histograms(self, model: nn.Module, step: int) -> None:
+        """Every parameter's values and gradients."""
+
+        def write(writer: SummaryWriter) -> None:
+            for name, parameter in model.named_parameters():
+                writer.add_histogram(f"parameters/{name}", parameter.detach().float(), step)
+                if parameter.grad is not None:
+                    writer.add_histogram(f"gradients/{name}", parameter.grad.detach().float(), step)
+
+        self._write(write)
+
+    def graph(self, model: nn.Module, inputs: Tensor) -> None:
+        """The model as torch.jit traces it; one that cannot be traced is logged and left out."""
+        training = model.training
+        try:
+            model.eval()
+            with torch.random.fork_rng():
+                self._write(lambda writer: writer.add_graph(model, inputs))
+        except Exception as error:
+            log.warning("no graph of the model in TensorBoard: torch.jit cannot trace it: %s", error)
+        finally:
+            model.train(training)
+
+    def flush(self) -> None:
+        """Wait until all that was written is on disk."""
+        if self._writer is not None:
+            self._write(lambda writer: writer.flush())
+
+    def close(self) -> None:
+        """Flush, and end the file."""
+        if self._writer is not None:
+            self._write(lambda writer: writer.close())
+            self._writer = None
+
+    def _write(self, write: Callable[[SummaryWriter], object]) -> None:
+        if self._writer is None and time.monotonic() < self._not_before:
+            return
+        try:
+            if self._writer is None:
+                self._writer = SummaryWriter(
+                    str(self._directory),
+                    purge_step=self._first_step or None,
+                    max_queue=QUEUE,
+                    flush_secs=int(FLUSH_S),
+                )
+            write(self._writer)
+        except OSError as error:
+            log.warning("TensorBoard's event file cannot be written, training goes on: %s", error)
+            self._writer = None
+            self._not_before = time.monotonic() + RETRY_S

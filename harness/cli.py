@@ -1,0 +1,93 @@
+"""The ``harness`` command. Each subcommand imports what it needs, so that only ``train`` loads torch."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from harness import __version__, console
+from harness.errors import UsageError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    help="Train PyTorch models with a profiler that stays for the whole job, and see in TensorBoard where time goes.",
+)
+
+Logdir = Annotated[Path, typer.Argument(help="Where runs were written.", show_default=True)]
+
+
+class Format(StrEnum):
+    table = "table"
+    json = "json"
+
+
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+def train(context: typer.Context) -> None:
+    """Train a model: Hydra's grammar and flags, as [bold]model=mlp optimizer.lr=1e-2[/]; -m sweeps."""
+    from harness.train import main as run_training
+
+    raise typer.Exit(run_training(context.args))
+
+
+@app.command()
+def runs(
+    logdir: Logdir = Path("tb_logs"),
+    format: Annotated[Format, typer.Option(help="A table for people, JSON for programs.")] = Format.table,
+) -> None:
+    """List runs and sweeps, newest first: status, steps, loss, throughput, windows."""
+    import msgspec
+
+    from harness.runs import collect, show
+
+    rows = list(collect(logdir))
+    if format is Format.json:
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(rows)) + b"\n")
+    elif rows:
+        show(rows)
+    else:
+        console.out.print(f"There are no runs in {logdir} yet. Start one: harness train")
+
+
+@app.command()
+def board(
+    logdir: Logdir = Path("tb_logs"),
+    port: Annotated[int | None, typer.Option(help="The first free one from 6006 on where none is given.")] = None,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "localhost",
+) -> None:
+    """Start TensorBoard on a logdir, until Ctrl-C."""
+    from harness.board.launcher import serve
+
+    serve(logdir, host=host, port=port)
+
+
+@app.command(hidden=True)
+def commands() -> None:
+    """The names of all commands, for tab completion."""
+    print(" ".join(typer.main.get_command(app).commands))  # type: ignore[attr-defined]
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit()
+
+
+def main() -> None:
+    """The entry point: a user's mistake ends in one message and status 2."""
+    try:
+        app()
+    except UsageError as error:
+        console.error(error)
+        sys.exit(2)

@@ -1,0 +1,251 @@
+"""The schema of ``conf/``: every key, its type and its meaning, and the checks that no type can make.
+
+Hydra merges the files of ``conf/`` into :class:`Config`, so a key that is not here, or a value of another type,
+is an error before anything runs. What a ``_target_`` takes is not repeated here: its own signature is its schema
+(:mod:`harness.build`).
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import Enum
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import MISSING, OmegaConf
+
+HERE = Path(__file__).parent
+CONF = HERE / "conf" if (HERE / "conf").is_dir() else HERE.parent / "conf"
+"""In a wheel the files lie in the package, in a checkout beside it."""
+
+
+class Precision(Enum):
+    fp32 = "fp32"
+    bf16 = "bf16"
+    fp16 = "fp16"
+
+
+@dataclass(kw_only=True)
+class DataConfig:
+    """Where batches come from."""
+
+    train: dict[str, Any] = MISSING
+    """``_target_`` of the training set; see :mod:`harness.data`."""
+    eval: dict[str, Any] | None = None
+    """``_target_`` of the evaluation set; null evaluates nothing."""
+    batch_size: int = 64
+    eval_batch_size: int | None = None
+    """null: as ``batch_size``."""
+    workers: int = 0
+    """Loader processes; 0 loads in the training process."""
+    prefetch: int = 2
+    """Batches that each worker keeps ready."""
+    pin_memory: bool | None = None
+    """Load into page-locked memory, so that copies to the device do not wait; null: where there is a GPU."""
+
+
+@dataclass(kw_only=True)
+class TrainerConfig:
+    """The loop."""
+
+    max_steps: int = 1000
+    """Updates of the parameters, in all."""
+    device: str = "auto"
+    """``cpu``, ``cuda``, ``cuda:1``; ``auto`` takes the first GPU, or the CPU."""
+    precision: Precision = Precision.fp32
+    """``bf16`` and ``fp16`` are autocast; fp16 with a loss scaler."""
+    compile: bool = False
+    """Run the model through torch.compile."""
+    matmul_precision: str = "highest"
+    """torch.set_float32_matmul_precision: ``highest`` is fp32, ``high`` allows TF32, ``medium`` bf16."""
+    threads: int | None = None
+    """CPU threads of torch; null leaves it to torch."""
+    grad_accumulation: int = 1
+    """Batches a step."""
+    grad_clip: float | None = None
+    """Largest norm of all gradients together."""
+    log_every: int = 50
+    """Steps between two points of the curves. Logging waits for the device; between, nothing does."""
+    eval_every: int | None = None
+    """Steps between two evaluations; null: one at the end."""
+    eval_batches: int | None = None
+    """Batches of an evaluation; null: all."""
+
+
+@dataclass(kw_only=True)
+class ProfilerConfig:
+    """Windows: torch.profiler.schedule on the job's global step, and what torch.profiler records in them."""
+
+    enabled: bool = True
+    skip_first: int = 0
+    """Steps before the first cycle."""
+    skip_first_wait: bool = False
+    """Begin the first cycle with its warm-up."""
+    wait: int = 95
+    """Steps between two windows."""
+    warmup: int = 2
+    """Steps with the profiler on, thrown away."""
+    active: int = 3
+    """Steps recorded."""
+    repeat: int = 0
+    """Windows at most; 0: for ever."""
+    activities: list[str] = field(default_factory=lambda: ["cpu", "cuda"])
+    """A device that is not there is left out."""
+    record_shapes: bool = True
+    """Shapes of every operator's inputs; FLOPs and the roofline need them."""
+    profile_memory: bool = False
+    """Every allocation."""
+    with_stack: bool = False
+    """Python call stacks; they slow the recorded steps most."""
+    with_flops: bool = False
+    """FLOPs in torch's own tables."""
+
+
+@dataclass(kw_only=True)
+class CheckpointConfig:
+    """What a job can go on from."""
+
+    enabled: bool = True
+    every: int | None = 500
+    """Steps between two; null: one at the end."""
+    keep: int = 3
+    """The newest that stay; the best one stays beside them."""
+
+
+@dataclass(kw_only=True)
+class LoggerConfig:
+    """What goes to TensorBoard beside the curves."""
+
+    images: bool = True
+    """A grid of the first batch's images."""
+    graph: bool = False
+    """The model's graph, traced by torch.jit."""
+    histograms_every: int | None = None
+    """Steps between two histograms of all parameters and gradients."""
+
+
+@dataclass(kw_only=True)
+class Config:
+    """The whole job."""
+
+    logdir: str = "tb_logs"
+    """TensorBoard's logdir; runs lie in ``<logdir>/<name>/<run>``."""
+    name: str = "default"
+    """The experiment."""
+    seed: int = 0
+    resume: str | None = None
+    """A run directory to go on with: its own configuration, and the overrides given now."""
+    sweep: str | None = None
+    """The sweep that this run belongs to; ``-m`` sets it."""
+    model: dict[str, Any] = MISSING
+    data: DataConfig = field(default_factory=DataConfig)
+    task: dict[str, Any] = MISSING
+    optimizer: dict[str, Any] | None = None
+    scheduler: dict[str, Any] | None = None
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    profiler: ProfilerConfig = field(default_factory=ProfilerConfig)
+    checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
+    logger: LoggerConfig = field(default_factory=LoggerConfig)
+
+
+def register() -> None:
+    """Make the schema and the resolvers of ``conf/`` known to Hydra."""
+    ConfigStore.instance().store(name="schema", node=Config)
+    for name, resolver in (("run_dir", run_dir), ("sweep_subdir", sweep_subdir)):
+        OmegaConf.register_new_resolver(name, resolver, replace=True)
+
+
+_THIS_RUN = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{secrets.token_hex(2)}"
+
+
+def this_run() -> str:
+    """A name for this process's run or sweep, that sorts by time and that no other process gives."""
+    return _THIS_RUN
+
+
+def run_dir(logdir: str, name: str, resume: str | None) -> str:
+    """Where a single run lies: in the run that it resumes, or in one of its own."""
+    return resume or f"{logdir}/{name}/{_THIS_RUN}"
+
+
+def sweep_subdir(sweep: str | None, number: int, overrides: str) -> str:
+    """The directory of one of a sweep's runs, below the experiment: readable, and safe for TensorBoard's plugin."""
+    return f"{sweep or _THIS_RUN}_{number:03d}" + (f"_{safe_name(overrides)}" if overrides else "")
+
+
+def safe_name(text: str, longest: int = 120) -> str:
+    """``text`` with letters, digits and ``. _ - = ,`` alone; one that had to be cut ends in a hash of the whole."""
+    safe = re.sub(r"[^A-Za-z0-9._=,-]+", "-", re.sub(r"[\[\]{}()'\"\s]", "", text)).strip("-.,")
+    if len(safe) <= longest:
+        return safe
+    return f"{safe[: longest - 9]}-{sha256(text.encode()).hexdigest()[:8]}"
+
+
+def problems(config: Config) -> Iterator[str]:
+    """What is wrong with the values of ``config``, taken together; torch is not asked."""
+    from harness.record.schedule import Schedule
+
+    yield from _name_problems(config)
+    yield from _count_problems(config)
+    if config.trainer.matmul_precision not in ("highest", "high", "medium"):
+        yield f"trainer.matmul_precision={config.trainer.matmul_precision}: choose highest, high or medium"
+
+    profiler = config.profiler
+    if not profiler.enabled:
+        return
+    unknown = sorted(set(profiler.activities) - {"cpu", "cuda"})
+    if unknown or not profiler.activities:
+        yield f"profiler.activities={profiler.activities}: choose from cpu and cuda, at least one"
+    try:
+        window = Schedule(
+            wait=profiler.wait,
+            warmup=profiler.warmup,
+            active=profiler.active,
+            repeat=profiler.repeat,
+            skip_first=profiler.skip_first,
+            skip_first_wait=profiler.skip_first_wait,
+        ).next_window(0)
+    except ValueError as error:
+        yield f"profiler.{error}"
+        return
+    if window is not None and window.end > config.trainer.max_steps > 0:
+        yield (
+            f"profiler: the first window would end with step {window.end} (skip_first={profiler.skip_first}, "
+            f"wait={profiler.wait}, warmup={profiler.warmup}, active={profiler.active}), after "
+            f"trainer.max_steps={config.trainer.max_steps}; shorten profiler.wait, or set profiler.enabled=false"
+        )
+
+
+def _name_problems(config: Config) -> Iterator[str]:
+    if not config.name or safe_name(config.name, 1000) != config.name:
+        yield f"name={config.name!r}: only letters, digits, '.', '_', '-', '=' and ',' are safe in TensorBoard"
+
+
+def _count_problems(config: Config) -> Iterator[str]:
+    at_least_one = {
+        "data.batch_size": config.data.batch_size,
+        "data.eval_batch_size": config.data.eval_batch_size,
+        "data.prefetch": config.data.prefetch,
+        "trainer.max_steps": config.trainer.max_steps,
+        "trainer.threads": config.trainer.threads,
+        "trainer.grad_accumulation": config.trainer.grad_accumulation,
+        "trainer.log_every": config.trainer.log_every,
+        "trainer.eval_every": config.trainer.eval_every,
+        "trainer.eval_batches": config.trainer.eval_batches,
+        "checkpoint.every": config.checkpoint.every,
+        "checkpoint.keep": config.checkpoint.keep,
+        "logger.histograms_every": config.logger.histograms_every,
+    }
+    for key, value in at_least_one.items():
+        if value is not None and value < 1:
+            yield f"{key}={value}: must be at least 1"
+    if config.data.workers < 0:
+        yield f"data.workers={config.data.workers}: must be at least 0"
+    if config.trainer.grad_clip is not None and config.trainer.grad_clip <= 0:
+        yield f"trainer.grad_clip={config.trainer.grad_clip}: must be more than 0, or null"

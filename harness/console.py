@@ -1,0 +1,159 @@
+"""The terminal: where progress, log lines and results go."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+UNBOUNDED = 160
+"""Columns where there is no terminal to fit into."""
+out = Console(width=None if sys.stdout.isatty() else UNBOUNDED)
+"""Results."""
+err = Console(stderr=True, width=None if sys.stderr.isatty() else UNBOUNDED)
+"""Progress and log lines."""
+
+REFRESH_S = 0.5
+"""How often the bar is drawn; one drawing takes about a millisecond of the loop."""
+PLAIN_S = 10.0
+"""How often a line is printed where there is no terminal."""
+
+
+class Progress(Protocol):
+    """Shows how far a job is."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def show(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Say that ``step`` steps are done; ``metrics`` by their short names."""
+
+
+class BarProgress:
+    """A bar that redraws itself only when it is told something, so that no thread of its own takes time."""
+
+    def __init__(self, first_step: int, max_steps: int) -> None:
+        self._bar = Bar(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[metrics]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=err,
+            auto_refresh=False,
+        )
+        self._task = self._bar.add_task("train", total=max_steps, completed=first_step, metrics="")
+        self._next = 0.0
+
+    def __enter__(self) -> Self:
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bar.refresh()
+        self._bar.stop()
+
+    def show(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._bar.update(self._task, completed=step)
+        if metrics:
+            self._bar.update(self._task, metrics=_format(metrics))
+        if time.monotonic() >= self._next:
+            self._bar.refresh()
+            self._next = time.monotonic() + REFRESH_S
+
+
+class PlainProgress:
+    """A line now and then, for log files."""
+
+    def __init__(self, first_step: int, max_steps: int) -> None:
+        self._max_steps = max_steps
+        self._first = (first_step, time.monotonic())
+        self._next = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return
+
+    def show(self, step: int, metrics: Mapping[str, float]) -> None:
+        if not metrics or (time.monotonic() < self._next and step < self._max_steps):
+            return
+        self._next = time.monotonic() + PLAIN_S
+        first_step, started = self._first
+        left = (time.monotonic() - started) / max(1, step - first_step) * (self._max_steps - step)
+        err.print(
+            f"step {step}/{self._max_steps}  {_format(metrics)}  {left:.0f} s left",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def progress(first_step: int, max_steps: int, *, live: bool = True) -> Progress:
+    """A bar in a terminal, plain lines elsewhere, or where ``live`` is false as for one of several jobs."""
+    return (BarProgress if live and err.is_terminal else PlainProgress)(first_step, max_steps)
+
+
+def plain(text: object) -> str:
+    """``text`` without a meaning to Rich."""
+    return escape(str(text))
+
+
+def path(where: Path) -> str:
+    """A path as one would type it from here."""
+    absolute = where.absolute()
+    return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else absolute)
+
+
+def error(text: object) -> None:
+    """Say what went wrong."""
+    err.print(f"[bold red]error:[/] {plain(text)}", highlight=False, soft_wrap=True)
+
+
+def _format(metrics: Mapping[str, float]) -> str:
+    return "  ".join(
+        f"{name} {value:,.0f}" if abs(value) >= 1000 else f"{name} {value:.4g}" for name, value in metrics.items()
+    )
+
+
+@contextmanager
+def logging_to(file: Path | None) -> Iterator[None]:
+    """Log lines of the harness: to the terminal, and with their times to ``file``."""
+    logger = logging.getLogger("harness")
+    terminal = RichHandler(console=err, show_path=False, show_time=False, markup=False, highlighter=None)
+    handlers: list[logging.Handler] = [terminal]
+    if file is not None:
+        handlers.append(logging.FileHandler(file, delay=True))
+        handlers[-1].setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    level, propagate = logger.level, logger.propagate
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+    for handler in handlers:
+        logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        for handler in handlers:
+            logger.removeHandler(handler)
+            handler.close()
+        logger.setLevel(level)
+        logger.propagate = propagate

@@ -1,0 +1,236 @@
+"""One window being recorded: torch's profiler, started, stopped and exported to staging."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile, tensorboard_trace_handler
+
+import harness
+from harness.record import spans
+from harness.record.clock import StepClock
+from harness.record.schedule import Schedule, Window
+
+TRACE_SUFFIX = ".pt.trace.json"
+METADATA_KEY = "harness"
+
+
+class TraceLost(RuntimeError):
+    """Torch exported no complete trace; the message says what stands in its place."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceOptions:
+    """What torch.profiler records; the names are its own arguments."""
+
+    activities: tuple[str, ...] = ("cpu", "cuda")
+    """Of ``cpu``, ``cuda``; a device that is not there is left out."""
+    record_shapes: bool = False
+    profile_memory: bool = False
+    with_stack: bool = False
+    with_flops: bool = False
+
+    def torch_activities(self) -> list[ProfilerActivity]:
+        """The activities that this machine can record.
+
+        Raises:
+            ValueError: for a name that is no activity, or where none is left.
+        """
+        known = {"cpu": ProfilerActivity.CPU, "cuda": ProfilerActivity.CUDA}
+        unknown = [name for name in self.activities if name not in known]
+        if unknown:
+            raise ValueError(f"unknown activities {unknown}; choose from {sorted(known)}")
+        there = [known[name] for name in self.activities if name != "cuda" or torch.cuda.is_available()]
+        if not there:
+            raise ValueError("activities names only cuda, and there is no CUDA device here; add cpu")
+        return there
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Who records, and where the file goes until it is complete."""
+
+    staging: Path
+    worker: str
+    """``<host>_<rank>``, from which TensorBoard's plugin groups devices by host."""
+    rank: int
+    world_size: int
+
+
+class _EdgeSynchronizedProfile(profile):
+    """torch's profiler that lets the device finish where recording starts and where it stops.
+
+    Otherwise kernels of earlier steps leak into the window and those of the last step are cut off.
+    The wait lies outside the step spans: torch closes the one and opens the other around it.
+    """
+
+    synchronize: bool = False
+    describe: Any = None
+
+    def start_trace(self) -> None:
+        if self.synchronize:
+            torch.cuda.synchronize()
+        super().start_trace()
+        spans.set_recording(True)
+
+    def stop_trace(self) -> None:
+        spans.set_recording(False)
+        if self.synchronize:
+            torch.cuda.synchronize()
+        # Kineto takes metadata only while it records.
+        self.add_metadata_json(METADATA_KEY, json.dumps(self.describe()))
+        super().stop_trace()
+
+
+class Recording:
+    """One window on its way from warm-up to a raw trace file in staging.
+
+    Built at the first warm-up step; :meth:`end_step` after each step; :meth:`stop` once, early or not.
+    """
+
+    def __init__(
+        self,
+        window: Window,
+        *,
+        schedule: Schedule,
+        options: TraceOptions,
+        place: Place,
+        unprofiled_us: float | None,
+    ) -> None:
+        self.window = window
+        self.unprofiled_us = unprofiled_us
+        self._schedule = schedule
+        self._place = place
+        self._step = window.warmup
+        self._staged = place.staging / window_name(window.first)
+        activities = options.torch_activities()
+        cuda = ProfilerActivity.CUDA in activities
+        self._warmup_clock, self._active_clock = StepClock(cuda=cuda), StepClock(cuda=cuda)
+        self._stalls_us: dict[str, float] = {}
+        self._metadata: dict[str, Any] = {}
+
+        if not cuda:
+            # Without a device Kineto complains on stderr at every window that it has none.
+            os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+        action = schedule.to_torch()
+        started = time.perf_counter()
+        self._profile = _EdgeSynchronizedProfile(
+            activities=activities,
+            # torch asks for step 0 when it is built, whatever step is next.
+            schedule=lambda step: action(max(step, window.warmup)),
+            on_trace_ready=self._export,
+            record_shapes=options.record_shapes,
+            profile_memory=options.profile_memory,
+            with_stack=options.with_stack,
+            with_flops=options.with_flops,
+        )
+        self._profile.synchronize = cuda
+        self._profile.describe = self._describe
+        self._profile.step_num = window.warmup
+        self._profile.start()
+        self._stalls_us["start_us"] = (time.perf_counter() - started) * 1e6
+
+    @property
+    def steps(self) -> int:
+        """Complete steps recorded so far."""
+        return max(0, self._step - self.window.first)
+
+    def begin_step(self) -> None:
+        self._clock.begin()
+
+    def end_step(self) -> None:
+        """Count a step; it must not be the window's last, which :meth:`stop` ends."""
+        self._clock.end()
+        self._step += 1
+        if self._step < self.window.end:
+            started = time.perf_counter()
+            self._profile.step()
+            if self._step == self.window.first:
+                self._stalls_us["begin_us"] = (time.perf_counter() - started) * 1e6
+
+    @property
+    def complete(self) -> bool:
+        return self._step >= self.window.end
+
+    def stop(self) -> Path | None:
+        """Stop torch's profiler; the staged window directory, or None where no step was recorded.
+
+        Raises:
+            TraceLost: where torch left no complete file, as on a full disk.
+        """
+        try:
+            started = time.perf_counter()
+            self._profile.stop()
+            self._stalls_us["stop_us"] = (time.perf_counter() - started) * 1e6
+        finally:
+            spans.set_recording(False)
+        if not self.steps:
+            return None
+        traces = list(self._staged.glob(f"*{TRACE_SUFFIX}"))
+        if len(traces) != 1 or not _is_whole(traces[0]):
+            shutil.rmtree(self._staged, ignore_errors=True)
+            raise TraceLost(f"torch left no complete trace in {self._staged}; is the disk full?")
+        return self._staged
+
+    @property
+    def stalls_us(self) -> dict[str, float]:
+        """How long the loop stood still: at the warm-up's start, the recording's start and its stop."""
+        return dict(self._stalls_us)
+
+    def active_us(self) -> list[float]:
+        """Duration of each recorded step in microseconds."""
+        return self._active_clock.durations_us()
+
+    @property
+    def _clock(self) -> StepClock:
+        return self._active_clock if self._step >= self.window.first else self._warmup_clock
+
+    def _export(self, prof: profile) -> None:
+        if self.steps:
+            shutil.rmtree(self._staged, ignore_errors=True)
+            tensorboard_trace_handler(str(self._staged), worker_name=self._place.worker)(prof)
+
+    def _describe(self) -> dict[str, Any]:
+        """The harness's own facts, for the trace's metadata."""
+        return {
+            "version": 1,
+            "harness_version": harness.__version__,
+            "first_step": self.window.first,
+            "steps": self.steps,
+            "partial": not self.complete,
+            "unprofiled_step_us": self.unprofiled_us,
+            "schedule": asdict(self._schedule),
+            "rank": self._place.rank,
+            "world_size": self._place.world_size,
+            "cost": {
+                "warmup_extra_us": self._extra_us(self._warmup_clock.durations_us()),
+                "active_extra_us": self._extra_us(self._active_clock.durations_us()),
+                **self._stalls_us,
+            },
+        }
+
+    def _extra_us(self, durations: Iterable[float]) -> float | None:
+        if self.unprofiled_us is None:
+            return None
+        return sum(duration - self.unprofiled_us for duration in durations)
+
+
+def window_name(first_step: int) -> str:
+    """The directory of the window whose recording begins at ``first_step``; sorts by step."""
+    return f"window_{first_step:08d}"
+
+
+def _is_whole(trace: Path) -> bool:
+    """Whether the file ends as a trace does; Kineto itself does not tell of a failed write."""
+    with trace.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - 64))
+        return file.read().rstrip().endswith(b"}")

@@ -1,0 +1,67 @@
+"""When to record: torch's own schedule, and where its windows lie."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """The steps of one planned window: ``[warmup, first)`` warm up, ``[first, end)`` are recorded."""
+
+    warmup: int
+    first: int
+    end: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """The arguments of :func:`torch.profiler.schedule`, in steps, counted from the job's first step.
+
+    Raises:
+        ValueError: for a negative count, or ``active`` below 1.
+    """
+
+    wait: int
+    """Steps of each cycle that pass before the warm-up."""
+    warmup: int
+    """Steps with the profiler on whose events are thrown away."""
+    active: int
+    """Steps that are recorded."""
+    repeat: int = 0
+    """How many windows at most; 0 goes on for ever."""
+    skip_first: int = 0
+    """Steps before the first cycle."""
+    skip_first_wait: bool = False
+    """The first cycle starts with its warm-up, without ``wait``."""
+
+    def __post_init__(self) -> None:
+        for field in ("wait", "warmup", "repeat", "skip_first"):
+            if getattr(self, field) < 0:
+                raise ValueError(f"{field} must be at least 0, not {getattr(self, field)}")
+        if self.active < 1:
+            raise ValueError(f"active must be at least 1, not {self.active}")
+
+    def next_window(self, step: int) -> Window | None:
+        """The first window whose warm-up begins at ``step`` or later; None once ``repeat`` are over."""
+        period = self.wait + self.warmup + self.active
+        offset = self.skip_first + (0 if self.skip_first_wait else self.wait)
+        cycle = max(0, -(-(step - offset) // period))
+        if self.repeat and cycle >= self.repeat:
+            return None
+        warmup = offset + cycle * period
+        return Window(warmup=warmup, first=warmup + self.warmup, end=warmup + self.warmup + self.active)
+
+    def to_torch(self) -> Callable[[int], Any]:
+        """The same schedule as a callable from the step to :class:`torch.profiler.ProfilerAction`."""
+        import warnings
+
+        from torch.profiler import schedule
+
+        with warnings.catch_warnings():
+            # warmup=0 is the user's choice by now; the configuration's checks speak of it once.
+            warnings.filterwarnings("ignore", message="Profiler won't be using warmup")
+            return schedule(**dataclasses.asdict(self))

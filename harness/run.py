@@ -1,0 +1,227 @@
+"""The run directory: its manifest ``run.json``, its lock, and how runs are found again."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import platform
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import msgspec
+
+import harness
+from harness.errors import UsageError
+from harness.files import atomic_write
+
+log = logging.getLogger(__name__)
+
+MANIFEST = "run.json"
+LOCK = ".lock"
+CHECKPOINTS = "checkpoints"
+PROFILE = "profile"
+HYDRA = ".hydra"
+
+Status = Literal["running", "completed", "interrupted", "failed", "killed"]
+"""``killed`` is never written: it is what a reader says of a ``running`` run that nobody holds."""
+
+
+class Manifest(msgspec.Struct, kw_only=True, omit_defaults=False):
+    """``run.json``: what can be told of a run without opening anything else. Times are ISO 8601 in UTC."""
+
+    id: str
+    """``<experiment>/<run>``: the path below the logdir."""
+    status: Status
+    step: int
+    max_steps: int
+    started: str
+    updated: str
+    command: str
+    overrides: list[str]
+    choices: dict[str, str]
+    """What each group was set to: model, data, ..."""
+    sweep: str | None = None
+    world_size: int = 1
+    device: str | None = None
+    parameters: int | None = None
+    """Trainable ones."""
+    host: str = msgspec.field(default_factory=socket.gethostname)
+    pid: int = msgspec.field(default_factory=os.getpid)
+    resumed_from: list[int] = msgspec.field(default_factory=list)
+    """The step of each resumption."""
+    versions: dict[str, str | None] = msgspec.field(default_factory=dict)
+    git: dict[str, Any] | None = None
+    """``revision`` and whether the working tree was ``dirty``; None outside a checkout."""
+    metrics: dict[str, float] = msgspec.field(default_factory=dict)
+    """The newest value of each: ``train/loss``, ``eval/accuracy``, ``perf/samples_per_second``, ..."""
+    error: str | None = None
+
+
+class RunDirectory:
+    """A run's directory while this process trains in it, held by a lock that dies with the process.
+
+    Until :meth:`start` it is only held: one left before, as for bad input, is as it was, or gone if it is new.
+
+    Args:
+        path: The directory; made if it is not there.
+        manifest: What ``run.json`` says from :meth:`start` on.
+        logdir: The folder above it that stays when an empty run goes.
+
+    Raises:
+        UsageError: on entry, where it cannot be made or another process holds it.
+    """
+
+    def __init__(self, path: Path, manifest: Manifest, *, logdir: Path) -> None:
+        self.path = path
+        self._logdir = logdir.absolute()
+        self.manifest = manifest
+        self.started = False
+        self._written = 0.0
+
+    def __enter__(self) -> Self:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be written: {error}; choose another logdir") from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            raise UsageError(f"{self.path}: another process trains in this run; wait for it or end it") from None
+        self._is_new = not (self.path / MANIFEST).exists()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.started and self.manifest.status == "running":
+            self.finish("failed", repr(error))
+        if self._is_new and not self.started:
+            # Nothing of the run was begun: its folder goes, and its experiment's if nothing else is in it.
+            (self.path / LOCK).unlink()
+            folder = self.path.absolute()
+            with suppress(OSError):
+                while folder != self._logdir:
+                    folder.rmdir()
+                    folder = folder.parent
+        os.close(self._lock)
+
+    def start(self) -> None:
+        """Begin the run for all to see."""
+        self.started = True
+        self.write()
+
+    def update(self, *, step: int, metrics: dict[str, float], every_s: float = 5.0) -> None:
+        """Note how far the run is, on disk at most every ``every_s`` seconds."""
+        self.manifest.step = step
+        self.manifest.metrics.update(metrics)
+        if time.monotonic() - self._written >= every_s:
+            self.write()
+
+    def finish(self, status: Status, error: str | None = None) -> None:
+        """Write the run's last word."""
+        self.started = True
+        self.manifest.status = status
+        self.manifest.error = error
+        self.write()
+
+    def write(self) -> None:
+        """Rewrite ``run.json``; a full disk is logged, not raised."""
+        self._written = time.monotonic()
+        self.manifest.updated = now()
+        try:
+            with atomic_write(self.path / MANIFEST) as file:
+                file.write(msgspec.json.format(msgspec.json.encode(self.manifest), indent=2))
+        except OSError as error:
+            log.warning("%s could not be written: %s", self.path / MANIFEST, error)
+
+
+def read_manifest(run: Path) -> Manifest:
+    """The manifest of the run in ``run``, with status ``killed`` where it claims to run and nobody holds it.
+
+    Raises:
+        UsageError: where there is none, or it is not one.
+    """
+    path = run / MANIFEST
+    try:
+        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(f"{run} is no run: there is no {MANIFEST} in it") from None
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from error
+    if manifest.status == "running" and not _is_held(run):
+        manifest.status = "killed"
+    return manifest
+
+
+def find_runs(logdir: Path) -> Iterator[Path]:
+    """Directories below ``logdir``, itself included, that hold a run."""
+    for folder, folders, files in os.walk(logdir):
+        if MANIFEST in files:
+            folders.clear()
+            yield Path(folder)
+
+
+def windows(run: Path) -> list[Path]:
+    """The window directories of a run, in the order of their steps."""
+    return sorted((run / PROFILE).glob("window_*"))
+
+
+def now() -> str:
+    """The time, as manifests write it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def command_line() -> str:
+    """The command of this process, as one would type it."""
+    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def versions() -> dict[str, str | None]:
+    """Versions of what a result depends on; None for what is not installed."""
+    found: dict[str, str | None] = {"harness": harness.__version__, "python": platform.python_version()}
+    for package in ("torch", "torchvision", "numpy", "tensorboard", "torch-tb-profiler", "hydra-core"):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            found[package] = None
+    return found
+
+
+def git_revision() -> dict[str, Any] | None:
+    """Revision and state of the checkout that the command was given in, None where there is none."""
+    try:
+        revision = _git("rev-parse", "HEAD")
+        return {"revision": revision, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", *arguments], check=True, capture_output=True, text=True, timeout=5).stdout.strip()
+
+
+def _is_held(run: Path) -> bool:
+    try:
+        lock = os.open(run / LOCK, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(lock)
+    return False

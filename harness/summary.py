@@ -1,0 +1,38 @@
+"""What a run or a sweep says when it is over."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from harness import console
+
+if TYPE_CHECKING:
+    from harness.trainer import Summary
+
+
+def show_run(run: Path, summary: Summary) -> None:
+    """Print how a run went, where it lies and how to look at it."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    table.add_row("steps", f"{summary.step:,} in {summary.seconds:.1f} s")
+    if summary.first_loss is not None and summary.last_loss is not None:
+        table.add_row("training loss", f"{summary.first_loss:.4f} → {summary.last_loss:.4f}")
+    for name, value in sorted(summary.metrics.items()):
+        if name.startswith("eval/"):
+            table.add_row(f"evaluation {name[5:]}", f"{value:.4f}")
+    for name, value in summary.metrics.items():
+        if name.endswith("_per_second"):
+            table.add_row("throughput", f"{value:,.0f} {name.split('/')[1].removesuffix('_per_second')}/s")
+    if summary.windows:
+        last = summary.windows[-1]
+        table.add_row(
+            "windows", f"{len(summary.windows)}, the last at step {last.first_step}: {console.path(last.path)}"
+        )
+    table.add_row("run", console.path(run))
+    table.add_row("look at it", f"harness board {shlex.quote(console.path(run.parent.parent))}")
+    console.out.print(table)

@@ -1,0 +1,448 @@
+"""From a configuration to a trained run: composed by Hydra, checked, built, trained, written down.
+
+Run by ``harness train`` and by ``python -m harness.train``, with Hydra's grammar and flags.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import sys
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hydra
+import numpy as np
+import torch
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from harness import completion, console, resume, targets
+from harness import config as schema
+from harness.board.logger import Logger
+from harness.checkpoint import Checkpoints
+from harness.config import Config
+from harness.data import Loader, facts
+from harness.errors import UsageError
+from harness.record import Profiler, Schedule, TraceOptions
+from harness.run import (
+    CHECKPOINTS,
+    HYDRA,
+    Manifest,
+    RunDirectory,
+    command_line,
+    git_revision,
+    now,
+    read_manifest,
+    versions,
+)
+from harness.runs import show_sweep
+from harness.summary import show_run
+from harness.tasks import Task
+from harness.trainer import DivergedError, Summary, Trainer
+
+log = logging.getLogger(__name__)
+
+LOG_FILE = "train.log"
+GROUPS = ("model", "data", "task", "optimizer", "scheduler", "profiler", "experiment")
+
+
+class InterruptedRun(SystemExit):
+    """A signal ended the run in order; the exit status is 128 and the signal's number."""
+
+
+def main(arguments: list[str] | None = None, *, prog: str = "harness train") -> int:
+    """Run Hydra's command line.
+
+    Returns:
+        The exit status: 0 done, 1 failed, 2 bad usage or input, 130 or 143 interrupted.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    wants_traceback = "HYDRA_FULL_ERROR" in os.environ
+    # Hydra ends errors with a message of its own and status 1 unless it is told to let them through.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    # What a _target_ names is also looked for where the command was given, behind all that is installed.
+    sys.path.append(os.getcwd())
+    schema.register()
+    try:
+        if script := completion.script(arguments):
+            print(script)
+            return 0
+        sys.argv = [prog, *resume.complete(arguments)]
+        if {"-m", "--multirun"} & set(arguments):
+            sys.argv.append(f"sweep={schema.this_run()}")
+        try:
+            hydra.main(version_base="1.3", config_path=str(schema.CONF), config_name="config")(job)()
+            if _Single.error is not None:
+                raise _Single.error
+        except OSError as error:
+            if _Single.began:
+                raise
+            raise UsageError(f"the run's directory cannot be made: {error}; choose another logdir") from error
+        finally:
+            if NoteSweep.logdir is not None and NoteSweep.logdir.is_dir():
+                show_sweep(NoteSweep.logdir, schema.this_run())
+    except InterruptedRun as stop:
+        return int(stop.code or 0)
+    except Exception as error:
+        if wants_traceback:
+            traceback.print_exc()
+        return _report(error)
+    return 0
+
+
+class NoteSweep(Callback):
+    """Remembers where a sweep goes, so that its table can be printed however it ends."""
+
+    logdir: Path | None = None
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        NoteSweep.logdir = Path(config.logdir)
+
+
+class _Single:
+    """How the one job of a run without ``-m`` ended; Hydra prints its own lines of errors that pass through it."""
+
+    began = False
+    error: Exception | None = None
+
+
+def job(composed: DictConfig) -> float | None:
+    """Train what Hydra composed; a sweeper gets the evaluation's loss, or the training's.
+
+    Raises:
+        InterruptedRun: where SIGTERM or SIGINT ended it.
+    """
+    _Single.began = True
+    if HydraConfig.get().mode == RunMode.MULTIRUN:
+        return _job(composed)
+    try:
+        return _job(composed)
+    except Exception as error:
+        _Single.error = error
+        return None
+
+
+def _job(composed: DictConfig) -> float | None:
+    settings = HydraConfig.get()
+    path = Path(settings.runtime.output_dir)
+    in_sweep = settings.mode == RunMode.MULTIRUN
+    live = "BasicLauncher" in settings.launcher._target_
+    resuming = composed.resume is not None
+    manifest = Manifest(
+        id="/".join(path.parts[-2:]),
+        status="running",
+        step=0,
+        max_steps=composed.trainer.max_steps,
+        started=now(),
+        updated=now(),
+        command=command_line(),
+        overrides=[text for text in settings.overrides.task if not text.startswith(("resume=", "sweep="))],
+        choices={group: str(settings.runtime.choices.get(group)) for group in GROUPS},
+        sweep=composed.sweep,
+        versions=versions(),
+        git=git_revision(),
+    )
+    if resuming:
+        manifest.resumed_from = read_manifest(path).resumed_from
+        manifest.started = read_manifest(path).started
+    with RunDirectory(path, manifest, logdir=Path(composed.logdir)) as run, console.logging_to(path / LOG_FILE):
+        try:
+            summary = _train(composed, run, live=live)
+        except DivergedError as error:
+            run.finish("failed", str(error))
+            raise
+        except Exception as error:
+            if run.started or in_sweep:
+                run.finish("failed", f"{type(error).__name__}: {error}")
+            raise
+        if summary.stopped_by is not None:
+            run.finish("interrupted")
+            log.info(
+                "%s: stopped after step %d, all saved; go on with: harness train resume=%s",
+                summary.stopped_by.name,
+                summary.step,
+                console.path(path),
+            )
+            raise InterruptedRun(128 + summary.stopped_by)
+        run.finish("completed")
+    show_run(path, summary)
+    return summary.metrics.get("eval/loss", summary.last_loss)
+
+
+def _train(composed: DictConfig, run: RunDirectory, *, live: bool) -> Summary:
+    if missing := OmegaConf.missing_keys(composed):
+        raise UsageError(*(f"{key} is missing: give {key}=..." for key in sorted(missing)))
+    config: Any = OmegaConf.to_object(composed)
+    assert isinstance(config, Config)
+    device = _check(config)
+    _seed(config)
+
+    known: dict[str, Any] = {"device": str(device), "seed": config.seed}
+    sizes = {"train": config.data.batch_size, "eval": config.data.eval_batch_size or config.data.batch_size}
+    pin_memory = device.type == "cuda" if config.data.pin_memory is None else config.data.pin_memory
+    loaders = {
+        split: Loader(
+            targets.build(f"data.{split}", node, {**known, "batch_size": sizes[split]}),
+            batch_size=sizes[split],
+            seed=config.seed,
+            workers=config.data.workers,
+            pin_memory=pin_memory,
+            prefetch=config.data.prefetch,
+        )
+        for split, node in (("train", config.data.train), ("eval", config.data.eval))
+        if node is not None
+    }
+    known |= facts(loaders["train"].dataset)
+    task: Task = targets.build("task", config.task, known)
+    model: torch.nn.Module = targets.build("model", config.model, known).to(device)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = (
+        None if config.optimizer is None else targets.build("optimizer", config.optimizer, {"params": parameters})
+    )
+    scheduler = (
+        None if config.scheduler is None else targets.build("scheduler", config.scheduler, {"optimizer": optimizer})
+    )
+
+    checkpoints = Checkpoints(run.path / CHECKPOINTS, keep=config.checkpoint.keep)
+    saved = checkpoints.load_newest() if config.resume else None
+    first_step = saved["state"]["step"] if saved else 0
+    if first_step >= config.trainer.max_steps:
+        raise UsageError(
+            f"{run.path} is at step {first_step} of {config.trainer.max_steps}: there is nothing left to train; "
+            "give a larger trainer.max_steps"
+        )
+    trainer = config.trainer
+    logger = Logger(run.path, first_step=first_step)
+    loop = Trainer(
+        model=model,
+        task=task,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        train=loaders["train"],
+        evaluation=loaders.get("eval"),
+        device=device,
+        max_steps=trainer.max_steps,
+        precision=trainer.precision.value,
+        compile=trainer.compile,
+        grad_accumulation=trainer.grad_accumulation,
+        grad_clip=trainer.grad_clip,
+        log_every=trainer.log_every,
+        eval_every=trainer.eval_every,
+        eval_batches=trainer.eval_batches,
+        logger=logger,
+        checkpoints=checkpoints if config.checkpoint.enabled else None,
+        checkpoint_every=config.checkpoint.every,
+        histograms_every=config.logger.histograms_every,
+        progress=console.progress(first_step, trainer.max_steps, live=live),
+        on_log=lambda step, metrics: run.update(step=step, metrics=metrics),
+    )
+    if saved:
+        loop.restore(saved)
+    batch = loop.rehearse()
+    profiler = _profiler(config, run, loop)
+
+    run.manifest.step = first_step
+    run.manifest.device = _device_name(device)
+    run.manifest.parameters = sum(parameter.numel() for parameter in parameters)
+    if saved:
+        run.manifest.resumed_from.append(first_step)
+        log.info("resumed from step %d", first_step)
+    run.start()
+    _save_configuration(composed, run)
+    _introduce(composed, run, logger, batch, model)
+    try:
+        return loop.fit(profiler)
+    finally:
+        run.manifest.step = loop.state.step
+        logger.end_hparams()
+        logger.close()
+
+
+def _check(config: Config) -> torch.device:
+    """The device to train on.
+
+    Raises:
+        UsageError: with all that is wrong with the configuration.
+    """
+    found = list(schema.problems(config))
+    dataset_known = {"device", "seed", "batch_size"}
+    nodes: list[tuple[str, dict[str, Any] | None, set[str]]] = [
+        ("data.train", config.data.train, dataset_known),
+        ("data.eval", config.data.eval, dataset_known),
+        ("model", config.model, set(FACTS)),
+        ("task", config.task, set(FACTS)),
+        ("optimizer", config.optimizer, {"params"}),
+        ("scheduler", config.scheduler, {"optimizer"}),
+    ]
+    for where, node, known in nodes:
+        if node is not None:
+            found += targets.problems(where, node, known)
+    if config.scheduler is not None and config.optimizer is None:
+        found.append("scheduler: there is no optimizer whose rate it could set; set scheduler=none")
+    device: torch.device | None = None
+    try:
+        device = _device(config.trainer.device)
+    except UsageError as error:
+        found += error.problems
+    bf16 = config.trainer.precision.value == "bf16"
+    if bf16 and device is not None and device.type == "cuda" and not torch.cuda.is_bf16_supported():
+        found.append(f"trainer.precision=bf16: {torch.cuda.get_device_name(device)} has no bf16; use fp16")
+    if found or device is None:
+        raise UsageError(*found)
+    return device
+
+
+FACTS = ("kind", "in_channels", "image_size", "num_classes", "vocab_size", "context_length", "size", "device", "seed")
+"""What data can tell a model or a task; see :func:`harness.data.facts`."""
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"trainer.device={name}: no device has that name; use auto, cpu, cuda or cuda:1") from None
+    there = {"cpu": 1, "cuda": torch.cuda.device_count()}.get(device.type, 0)
+    if (device.index or 0) >= there:
+        raise UsageError(
+            f"trainer.device={name}: it is not there (torch sees {torch.cuda.device_count()} CUDA devices here); "
+            "use trainer.device=auto"
+        )
+    return device
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
+
+
+def _seed(config: Config) -> None:
+    random.seed(config.seed)
+    np.random.seed(config.seed % 2**32)
+    torch.manual_seed(config.seed)
+    torch.set_float32_matmul_precision(config.trainer.matmul_precision)
+    if config.trainer.threads is not None:
+        torch.set_num_threads(config.trainer.threads)
+
+
+def _profiler(config: Config, run: RunDirectory, loop: Trainer) -> Profiler:
+    settings = config.profiler
+    schedule = Schedule(
+        wait=settings.wait,
+        warmup=settings.warmup,
+        active=settings.active,
+        repeat=settings.repeat,
+        skip_first=settings.skip_first,
+        skip_first_wait=settings.skip_first_wait,
+    )
+    options = TraceOptions(
+        activities=tuple(settings.activities),
+        record_shapes=settings.record_shapes,
+        profile_memory=settings.profile_memory,
+        with_stack=settings.with_stack,
+        with_flops=settings.with_flops,
+    )
+    try:
+        return Profiler(
+            run.path.parent.parent,
+            "/".join(run.path.parts[-2:]),
+            schedule if settings.enabled else None,
+            options,
+            first_step=loop.state.step,
+            on_window=loop.window_recorded,
+        )
+    except ValueError as error:
+        raise UsageError(f"profiler: {error}") from error
+    except OSError as error:
+        raise UsageError(
+            f"logdir={run.path.parent.parent}: windows are staged in a folder beside it, which cannot be made "
+            f"({error}); choose a logdir whose parent you may write to, or profiler=off"
+        ) from error
+
+
+def _save_configuration(composed: DictConfig, run: RunDirectory) -> None:
+    """The run's own copy of all that made it, as Hydra lays it down."""
+    folder = run.path / HYDRA
+    folder.mkdir(exist_ok=True)
+    OmegaConf.save(composed, folder / "config.yaml")
+    OmegaConf.save(HydraConfig.instance().cfg, folder / "hydra.yaml")
+    OmegaConf.save(OmegaConf.create(run.manifest.overrides), folder / resume.OVERRIDES)
+
+
+def _introduce(composed: DictConfig, run: RunDirectory, logger: Logger, batch: Any, model: torch.nn.Module) -> None:
+    """What TensorBoard shows of the run before its first step."""
+    manifest = run.manifest
+    logger.layout()
+    logger.text("config", f"```yaml\n{OmegaConf.to_yaml(composed, resolve=True)}```")
+    environment = {
+        **manifest.versions,
+        "device": manifest.device,
+        "host": manifest.host,
+        "command": manifest.command,
+        "git": manifest.git and f"{manifest.git['revision']}{' (dirty)' if manifest.git['dirty'] else ''}",
+        "trainable parameters": f"{manifest.parameters:,}",
+    }
+    rows = "\n".join(f"| {name} | {value} |" for name, value in environment.items())
+    logger.text("environment", f"| | |\n|---|---|\n{rows}")
+    metrics = {"train/loss": 0.0} | ({"eval/loss": 0.0, "eval/accuracy": 0.0} if composed.data.eval else {})
+    logger.hparams(dict(_hparams(composed)), metrics)
+    inputs = batch[0] if isinstance(batch, tuple | list) else batch
+    if isinstance(inputs, torch.Tensor):
+        if composed.logger.images and inputs.ndim == 4 and inputs.shape[1] in (1, 3):
+            logger.images("data", inputs)
+        if composed.logger.graph:
+            logger.graph(model, inputs)
+
+
+def _hparams(composed: DictConfig) -> Iterator[tuple[str, Any]]:
+    """What one compares runs by: flat, without what is only plumbing."""
+    kept: dict[str, Any] = {
+        group: OmegaConf.to_container(composed[group], resolve=True)
+        for group in ("model", "optimizer", "scheduler")
+        if composed[group]
+    }
+    trainer = ("precision", "compile", "grad_accumulation", "grad_clip", "max_steps")
+    kept |= {"batch_size": composed.data.batch_size, "seed": composed.seed}
+    kept |= {key: composed.trainer[key] for key in trainer}
+
+    def flatten(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+        if isinstance(value, dict):
+            for key, inner in value.items():
+                yield from flatten(f"{prefix}.{key}" if key != "_target_" else prefix, inner)
+        elif value is not None:
+            plain = value if isinstance(value, bool | int | float) else getattr(value, "value", str(value))
+            yield prefix, plain
+
+    for key, value in kept.items():
+        yield from flatten(key, value)
+
+
+def _report(error: Exception) -> int:
+    """Say what went wrong, briefly where it is the user's to mend; the exit status."""
+    if isinstance(error, UsageError | HydraException | OmegaConfBaseException):
+        message = str(error)
+        if isinstance(error, HydraException) and str(error.__cause__ or "") not in message:
+            message += f"\n{error.__cause__}"
+        # Where in OmegaConf's own tree of types it happened helps nobody.
+        console.error("\n".join(line for line in message.splitlines() if "_type=" not in line))
+        return 2
+    if isinstance(error, DivergedError):
+        console.error(error)
+        return 1
+    traceback.print_exception(error)
+    return 1
+
+
+if __name__ == "__main__":
+    # Imported again under its own name, so that what a launcher pickles can be found by its workers.
+    from harness.train import main as run_main
+
+    sys.exit(run_main(prog="python -m harness.train"))

@@ -1,0 +1,480 @@
+"""The loop."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from signal import Signals
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from harness import checkpoint
+from harness.board.logger import Logger
+from harness.checkpoint import Checkpoints
+from harness.console import Progress
+from harness.data import Batch, Loader, to_device
+from harness.errors import UsageError
+from harness.record import Profiler, RecordedWindow, span
+from harness.signals import StopSignals
+from harness.tasks import Task
+
+log = logging.getLogger(__name__)
+
+Precision = Literal["fp32", "bf16", "fp16"]
+DIVERGED = "diverged.pt"
+SHOW_S = 0.5
+"""How often the progress is brought up to date between two log lines."""
+MIB = 1024**2
+
+
+class DivergedError(ArithmeticError):
+    """The loss is no longer finite."""
+
+
+@dataclass(kw_only=True)
+class State:
+    """What a job has to remember beside its model: how far it is, and what was best."""
+
+    step: int = 0
+    """Optimizer steps done."""
+    batches: int = 0
+    """Batches consumed: the data's position."""
+    best_loss: float = math.inf
+    """The lowest evaluation loss."""
+    best_step: int | None = None
+
+
+@dataclass(kw_only=True)
+class Summary:
+    """How a job went."""
+
+    step: int
+    seconds: float
+    first_loss: float | None
+    """Mean training loss of the first logged interval."""
+    last_loss: float | None
+    metrics: dict[str, float]
+    """The newest value of every scalar, by tag."""
+    windows: list[RecordedWindow]
+    stopped_by: Signals | None
+    """The signal that ended the job before its time."""
+
+
+@dataclass(kw_only=True)
+class _Interval:
+    """What has come together since the last log line."""
+
+    started: float = field(default_factory=time.perf_counter)
+    steps: int = 0
+    amount: int = 0
+    """Samples or tokens."""
+    waited: float = 0.0
+    """Seconds in which the loop waited for a batch."""
+    paused: float = 0.0
+    """Seconds between steps that are no training: evaluations, checkpoints."""
+    losses: list[float] = field(default_factory=list)
+
+
+class Trainer:
+    """Trains a model and keeps a profiler, a logger and checkpoints with it.
+
+    A step is one update of the parameters, from ``grad_accumulation`` batches. Nothing in it waits for the
+    device: losses stay there until they are logged.
+
+    Args:
+        model: On ``device`` already.
+        task: How a batch becomes a loss.
+        optimizer: None for a task that trains nothing.
+        scheduler: Stepped after every update.
+        train: Where training batches come from.
+        evaluation: Where evaluation batches come from; None evaluates nothing.
+        device: Where batches go.
+        max_steps: Steps in all, those before a resumption included.
+        precision: ``bf16`` and ``fp16`` run the forward pass under autocast, fp16 with a loss scaler.
+        compile: Run the model through :func:`torch.compile`.
+        grad_clip: Largest norm of all gradients together; None clips nothing.
+        log_every: Steps between two points of the curves.
+        eval_every: Steps between two evaluations; None evaluates at the end only.
+        eval_batches: Batches of an evaluation; None takes them all.
+        logger: Writes to TensorBoard.
+        checkpoints: None saves nothing.
+        checkpoint_every: Steps between two checkpoints; None saves at the end only.
+        histograms_every: Steps between two histograms of all parameters; None writes none.
+        progress: Told of every step that is worth showing.
+        on_log: Called with the step and the newest scalars.
+    """
+
+    def __init__(
+        self,
+        *,
+        model: nn.Module,
+        task: Task,
+        optimizer: torch.optim.Optimizer | None,
+        scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
+        train: Loader,
+        evaluation: Loader | None = None,
+        device: torch.device,
+        max_steps: int,
+        precision: Precision = "fp32",
+        compile: bool = False,
+        grad_accumulation: int = 1,
+        grad_clip: float | None = None,
+        log_every: int = 50,
+        eval_every: int | None = None,
+        eval_batches: int | None = None,
+        logger: Logger,
+        checkpoints: Checkpoints | None = None,
+        checkpoint_every: int | None = None,
+        histograms_every: int | None = None,
+        progress: Progress,
+        on_log: Callable[[int, dict[str, float]], None] = lambda step, metrics: None,
+    ) -> None:
+        self.state = State()
+        self._model = model
+        self._forward: Callable[..., Any] = torch.compile(model) if compile else model
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._task = task
+        self._optimizer = optimizer
+        self._scheduler = scheduler
+        self._train = train
+        self._evaluation = evaluation
+        self._device = device
+        self._max_steps = max_steps
+        self._precision = precision
+        self._autocast = self._make_autocast()
+        self._scaler = torch.amp.GradScaler(device.type) if precision == "fp16" else None
+        self._accumulation = grad_accumulation
+        self._clip = grad_clip
+        self._log_every = log_every
+        self._eval_every = eval_every
+        self._eval_batches = eval_batches
+        self._logger = logger
+        self._checkpoints = checkpoints
+        self._checkpoint_every = checkpoint_every
+        self._histograms_every = histograms_every
+        self._progress = progress
+        self._on_log = on_log
+
+        self._due = 0
+        self._show_at = 0.0
+        self._interval = _Interval()
+        self._unread: list[Tensor] = []
+        self._grad_norm: Tensor | None = None
+        self._metrics: dict[str, float] = {}
+        self._first_loss: float | None = None
+        self._evaluated_step = self._saved_step = -1
+        self._eval_due = self._save_due = False
+
+    def restore(self, saved: dict[str, Any]) -> None:
+        """Go on from a checkpoint's state, as if the job had never stopped.
+
+        Raises:
+            UsageError: where it is another model's, or was saved with another optimizer.
+        """
+        try:
+            self._model.load_state_dict(saved["model"])
+            if self._optimizer is not None and saved["optimizer"] is not None:
+                self._optimizer.load_state_dict(saved["optimizer"])
+            if self._scheduler is not None and saved["scheduler"] is not None:
+                self._scheduler.load_state_dict(saved["scheduler"])
+            if self._scaler is not None and saved["scaler"] is not None:
+                self._scaler.load_state_dict(saved["scaler"])
+        except (RuntimeError, ValueError, KeyError) as error:
+            raise UsageError(f"the checkpoint does not fit the model or the optimizer: {error}") from error
+        checkpoint.restore_random_state(saved["random"])
+        self.state = State(**saved["state"])
+        self._saved_step = self.state.step
+
+    def rehearse(self) -> Batch:
+        """Run the model on the first batch, before anything of the run is written; that batch, on the device.
+
+        Raises:
+            UsageError: where model, task and data do not fit together.
+        """
+        untouched = checkpoint.random_state()
+        batch = to_device(self._train.peek(self.state.batches), self._device)
+        self._model.eval()
+        try:
+            with torch.no_grad(), self._autocast:
+                loss = self._task.loss(self._task.forward(self._model, batch), batch)
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            raise UsageError(
+                f"{type(self._model).__name__}, {type(self._task).__name__} and "
+                f"{type(self._train.dataset).__name__} do not fit together: {error}"
+            ) from error
+        finally:
+            checkpoint.restore_random_state(untouched)
+        if loss is not None and self._optimizer is None:
+            raise UsageError("optimizer=none, and the task has a loss to train on; choose an optimizer")
+        return batch
+
+    def fit(self, profiler: Profiler) -> Summary:
+        """Train up to ``max_steps``, or until SIGTERM or SIGINT, and leave everything saved.
+
+        Args:
+            profiler: Begins at :attr:`state`'s step.
+
+        Raises:
+            DivergedError: at a loss that is not finite; the state goes to ``checkpoints/diverged.pt``.
+        """
+        started = time.perf_counter()
+        self._windows: list[RecordedWindow] = []
+        with StopSignals() as stop, self._progress:
+            try:
+                with profiler:
+                    self._loop(profiler, stop)
+                self._finish(stop.received)
+            finally:
+                self._logger.flush()
+        return Summary(
+            step=self.state.step,
+            seconds=time.perf_counter() - started,
+            first_loss=self._first_loss,
+            last_loss=self._metrics.get("train/loss"),
+            metrics=dict(self._metrics),
+            windows=self._windows,
+            stopped_by=stop.received,
+        )
+
+    def window_recorded(self, window: RecordedWindow) -> None:
+        """Take note of a window; the profiler's ``on_window``."""
+        self._windows.append(window)
+        stall_us = sum(window.stalls_us.values())
+        self._logger.scalars({"window/stall_ms": stall_us / 1e3}, window.first_step)
+        log.info(
+            "steps %d to %d recorded%s: %s/%s (the loop stood still for %.0f ms)",
+            window.first_step,
+            window.first_step + window.steps - 1,
+            ", cut short" if window.partial else "",
+            window.path.parent.name,
+            window.path.name,
+            stall_us / 1e3,
+        )
+
+    def _loop(self, profiler: Profiler, stop: StopSignals) -> None:
+        self._model.train()
+        self._interval = _Interval()
+        self._due = self._next_due()
+        batches = self._train.stream(self.state.batches)
+        while self.state.step < self._max_steps:
+            loss = self._step(batches)
+            if loss is not None:
+                self._unread.append(loss)
+            self.state.step += 1
+            self._interval.steps += 1
+            profiler.end_step()
+            if self.state.step >= self._due or time.perf_counter() >= self._show_at:
+                self._between_steps(profiler)
+            if stop.received is not None:
+                return
+            if self.state.step < self._max_steps:
+                profiler.begin_step()
+
+    def _step(self, batches: Iterator[Batch]) -> Tensor | None:
+        """One update; the mean loss of its batches, on the device, or None where nothing is trained."""
+        total: Tensor | None = None
+        for _ in range(self._accumulation):
+            asked = time.perf_counter()
+            with span("data"):
+                batch = to_device(next(batches), self._device)
+            self._interval.waited += time.perf_counter() - asked
+            self.state.batches += 1
+            self._interval.amount += self._task.size(batch)
+            with self._autocast:
+                with span("forward"):
+                    output = self._task.forward(self._forward, batch)
+                with span("loss"):
+                    loss = self._task.loss(output, batch)
+            if loss is None:
+                continue
+            if self._accumulation > 1:
+                loss = loss / self._accumulation
+            with span("backward"):
+                (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+            total = loss.detach() if total is None else total + loss.detach()
+        if total is not None:
+            with span("optimizer"):
+                self._update()
+        return total
+
+    def _update(self) -> None:
+        optimizer, scaler = self._optimizer, self._scaler
+        assert optimizer is not None
+        if scaler is not None:
+            scaler.unscale_(optimizer)
+        if self._clip is not None:
+            self._grad_norm = nn.utils.clip_grad_norm_(self._parameters, self._clip)
+        elif _is_multiple(self.state.step + 1, self._log_every):
+            gradients = [p.grad for p in self._parameters if p.grad is not None]
+            self._grad_norm = nn.utils.get_total_norm(gradients)
+        if scaler is None:
+            optimizer.step()
+        else:
+            scaler.step(optimizer)
+            scaler.update()
+        if self._scheduler is not None:
+            self._scheduler.step()
+        if _is_multiple(self.state.step + 1, self._histograms_every):
+            self._logger.histograms(self._model, self.state.step + 1)
+        optimizer.zero_grad()
+
+    def _between_steps(self, profiler: Profiler) -> None:
+        """Log; evaluate and save, once no window is under way, whose steps they would stretch.
+
+        Nor could a job that resumed in the middle of a window record it.
+        """
+        step = self.state.step
+        self._eval_due |= _is_multiple(step, self._eval_every)
+        self._save_due |= _is_multiple(step, self._checkpoint_every)
+        if _is_multiple(step, self._log_every):
+            self._log()
+        else:
+            self._progress.show(step, {})
+        self._show_at = time.perf_counter() + SHOW_S
+        if (self._eval_due or self._save_due) and not profiler.in_window:
+            paused = time.perf_counter()
+            if self._eval_due:
+                self._evaluate()
+            if self._save_due:
+                self._save()
+            self._interval.paused += time.perf_counter() - paused
+        self._due = self._next_due()
+
+    def _next_due(self) -> int:
+        """The next step after which there is something to do."""
+        step = self.state.step
+        if self._eval_due or self._save_due:
+            return step + 1
+        periods = (self._log_every, self._eval_every, self._checkpoint_every)
+        return min(step - step % period + period for period in periods if period)
+
+    def _finish(self, stopped_by: Signals | None) -> None:
+        self._log()
+        if stopped_by is None and self._evaluated_step != self.state.step:
+            self._evaluate()
+        self._save()
+
+    def _read_losses(self) -> None:
+        """Bring the losses that are still on the device here, and stop at one that is not finite."""
+        if not self._unread:
+            return
+        losses = torch.stack(self._unread).tolist()
+        first = self.state.step - len(losses)
+        self._unread.clear()
+        for offset, loss in enumerate(losses):
+            if not math.isfinite(loss):
+                self._keep_diverged()
+                raise DivergedError(
+                    f"the loss of step {first + offset} is {loss}; training stops. The state is kept in "
+                    f"checkpoints/{DIVERGED}; the checkpoints before it are untouched. A lower learning rate, "
+                    "trainer.grad_clip, or bf16 in place of fp16 may help"
+                )
+        self._interval.losses += losses
+
+    def _keep_diverged(self) -> None:
+        if self._checkpoints is not None:
+            self._checkpoints.save_aside(DIVERGED, self._snapshot())
+
+    def _log(self) -> None:
+        self._read_losses()
+        interval, self._interval = self._interval, _Interval()
+        if not interval.steps:
+            return
+        seconds = self._interval.started - interval.started - interval.paused
+        metrics: dict[str, float] = {}
+        if interval.losses:
+            metrics["train/loss"] = sum(interval.losses) / len(interval.losses)
+            if self._first_loss is None:
+                self._first_loss = metrics["train/loss"]
+        if self._optimizer is not None and interval.losses:
+            metrics["train/lr"] = float(self._optimizer.param_groups[0]["lr"])
+        if self._grad_norm is not None:
+            metrics["train/grad_norm"] = self._grad_norm.item()
+            self._grad_norm = None
+        metrics[f"perf/{self._task.unit}_per_second"] = interval.amount / seconds
+        metrics["perf/step_time_ms"] = seconds / interval.steps * 1e3
+        metrics["perf/data_wait_ms"] = interval.waited / interval.steps * 1e3
+        if self._device.type == "cuda":
+            metrics["memory/allocated_mib"] = torch.cuda.memory_allocated(self._device) / MIB
+            metrics["memory/peak_allocated_mib"] = torch.cuda.max_memory_allocated(self._device) / MIB
+            metrics["memory/reserved_mib"] = torch.cuda.memory_reserved(self._device) / MIB
+        self._publish(metrics)
+
+    def _publish(self, metrics: dict[str, float]) -> None:
+        self._metrics.update(metrics)
+        self._logger.scalars(metrics, self.state.step)
+        self._on_log(self.state.step, metrics)
+        names = ("train/loss", "eval/accuracy", f"perf/{self._task.unit}_per_second")
+        shown = {
+            name.split("/")[1].replace("_per_second", "/s"): self._metrics[name]
+            for name in names
+            if name in self._metrics
+        }
+        self._progress.show(self.state.step, shown)
+
+    @torch.no_grad()
+    def _evaluate(self) -> None:
+        self._eval_due = False
+        self._evaluated_step = self.state.step
+        if self._evaluation is None:
+            return
+        self._read_losses()
+        totals: dict[str, Tensor] = {}
+        amount = 0
+        self._model.eval()
+        for number, batch in enumerate(self._evaluation.once()):
+            if number == self._eval_batches:
+                break
+            batch = to_device(batch, self._device)
+            size = self._task.size(batch)
+            with self._autocast:
+                output = self._task.forward(self._forward, batch)
+                loss = self._task.loss(output, batch)
+                values = self._task.metrics(output, batch)
+            if loss is not None:
+                values = {"loss": loss, **values}
+            for name, value in values.items():
+                totals[name] = totals.get(name, torch.zeros((), device=self._device)) + value.float() * size
+            amount += size
+        self._model.train()
+        metrics = {f"eval/{name}": total.item() / amount for name, total in totals.items()}
+        if metrics.get("eval/loss", math.inf) < self.state.best_loss:
+            self.state.best_loss, self.state.best_step = metrics["eval/loss"], self.state.step
+            self._save_due = True
+        if metrics:
+            self._publish(metrics)
+
+    def _save(self) -> None:
+        self._save_due = False
+        if self._checkpoints is None or self._saved_step == self.state.step:
+            return
+        self._read_losses()
+        self._saved_step = self.state.step
+        self._checkpoints.save(self._snapshot(), step=self.state.step, best_step=self.state.best_step)
+        self._logger.flush()
+
+    def _snapshot(self) -> dict[str, Any]:
+        return {
+            "state": vars(self.state).copy(),
+            "model": self._model.state_dict(),
+            "optimizer": None if self._optimizer is None else self._optimizer.state_dict(),
+            "scheduler": None if self._scheduler is None else self._scheduler.state_dict(),
+            "scaler": None if self._scaler is None else self._scaler.state_dict(),
+            "random": checkpoint.random_state(),
+        }
+
+    def _make_autocast(self) -> AbstractContextManager[Any]:
+        if self._precision == "fp32":
+            return nullcontext()
+        dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[self._precision]
+        return torch.autocast(self._device.type, dtype=dtype)
+
+
+def _is_multiple(step: int, period: int | None) -> bool:
+    return period is not None and step % period == 0
