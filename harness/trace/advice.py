@@ -89,8 +89,10 @@ def _input(found: Findings) -> list[Advice]:
     return [
         Advice(
             lever="DataLoader workers",
-            reason=f"The device is idle for {_of_step(found, 'input')} while the loop fetches a batch{where}. "
-            "Raise num_workers (with persistent_workers and prefetch_factor) until the loader is ahead of the "
+            reason=f"The device is idle for {_of_step(found, 'input')} while the loop fetches a "
+            f"batch{where}. "
+            "Raise num_workers (with persistent_workers and prefetch_factor) until the loader is ahead of "
+            "the "
             "device, or do less for each sample: decode once, cache, move augmentation to the device.",
             operator=loader.name if loader is not None else None,
         ),
@@ -111,8 +113,10 @@ def _sync(found: Findings) -> list[Advice]:
     return [
         Advice(
             lever="remove .item() and other synchronisations",
-            reason=f"The device is idle for {_of_step(found, 'sync')} because the host had waited for it and then "
-            f"had nothing queued. {what}Keep losses and metrics on the device and read them every n steps; avoid "
+            reason=f"The device is idle for {_of_step(found, 'sync')} because the host had waited for it "
+            f"and then "
+            f"had nothing queued. {what}Keep losses and metrics on the device and read them every n "
+            f"steps; avoid "
             ".item(), .cpu(), print(tensor), nonzero and boolean indexing in the step.",
             operator=culprit.operator if culprit is not None else None,
             line=culprit.line if culprit is not None else None,
@@ -129,15 +133,18 @@ def _overhead(found: Findings) -> list[Advice]:
     result = [
         Advice(
             lever="CUDA graphs or torch.compile",
-            reason=f"The device is idle for {_of_step(found, 'host')} because launches come too late: {launches} "
-            f"device events of {mean:.3g} µs on average. While the device waited the host was in {names or 'no span'}. "
+            reason=f"The device is idle for {_of_step(found, 'host')} because launches come too late: "
+            f"{launches} "
+            f"device events of {mean:.3g} µs on average. While the device waited the host was in "
+            f"{names or 'no span'}. "
             'torch.compile(mode="reduce-overhead") or a captured CUDA graph launches a whole step at once.',
             operator=busiest,
             line=line_of_longest(found.trace, busiest) if busiest is not None else None,
         ),
         Advice(
             lever="bigger batch",
-            reason="The host's cost of a step does not grow with the batch; until the device is busy a larger batch "
+            reason="The host's cost of a step does not grow with the batch; until the device is busy a "
+            "larger batch "
             "is nearly free.",
         ),
     ]
@@ -148,7 +155,8 @@ def _overhead(found: Findings) -> list[Advice]:
         result.append(
             Advice(
                 lever="fused optimizer",
-                reason=f"{optimizer[0].name} takes {_percent(spent / whole)} of the host's step; fused=True is one "
+                reason=f"{optimizer[0].name} takes {_percent(spent / whole)} of the host's step; "
+                f"fused=True is one "
                 "kernel for each group of parameters.",
                 operator=optimizer[0].name,
             )
@@ -163,7 +171,8 @@ def _copy(found: Findings) -> list[Advice]:
     worst = exposed[0]
     rate = worst.bytes / worst.time_us / 1000 if worst.time_us else 0.0
     pinned = (
-        "It is pageable memory, which the driver stages and the host waits for: pin_memory=True in the DataLoader "
+        "It is pageable memory, which the driver stages and the host waits for: pin_memory=True in the "
+        "DataLoader "
         "and .to(device, non_blocking=True)."
         if worst.pageable
         else "Issue it on a stream of its own, one batch ahead of its use."
@@ -171,9 +180,11 @@ def _copy(found: Findings) -> list[Advice]:
     return [
         Advice(
             lever="pinned memory and non-blocking copies" if worst.pageable else "overlap copies",
-            reason=f"Copies with nothing beside them take {_of_step(found, 'copy')}. {worst.name}: {worst.count} "
+            reason=f"Copies with nothing beside them take {_of_step(found, 'copy')}. {worst.name}: "
+            f"{worst.count} "
             f"copies, {worst.bytes / 2**20:.4g} MiB at {rate:.3g} GB/s, "
-            f"{_percent(worst.hidden_us / worst.time_us if worst.time_us else 0.0)} hidden behind kernels. {pinned}",
+            f"{_percent(worst.hidden_us / worst.time_us if worst.time_us else 0.0)} hidden behind "
+            f"kernels. {pinned}",
             operator=worst.operator,
             line=line_of_longest(found.trace, worst.operator) if worst.operator is not None else None,
         ),
@@ -200,7 +211,8 @@ def _communication(found: Findings) -> list[Advice]:
         ),
         Advice(
             lever="bucket size and overlap",
-            reason="If all ranks arrive together, tune DDP's bucket_cap_mb, gradient_as_bucket_view, gradient "
+            reason="If all ranks arrive together, tune DDP's bucket_cap_mb, gradient_as_bucket_view, "
+            "gradient "
             "accumulation with no_sync(), or compress to bf16 (bf16_compress_hook).",
         ),
     ]
@@ -214,8 +226,10 @@ def _compute(found: Findings) -> list[Advice]:
         result.append(
             Advice(
                 lever="lower precision",
-                reason=f"{full.operator or full.name} multiplies in fp32 ({full.total_us / 1000:.3g} ms of the window). "
-                'torch.autocast(dtype=torch.bfloat16), or torch.set_float32_matmul_precision("high") for TF32, '
+                reason=f"{full.operator or full.name} multiplies in fp32 ({full.total_us / 1000:.3g} ms "
+                f"of the window). "
+                'torch.autocast(dtype=torch.bfloat16), or torch.set_float32_matmul_precision("high") for '
+                "TF32, "
                 "uses the tensor cores.",
                 operator=full.operator,
                 line=line_of_longest(found.trace, full.operator) if full.operator is not None else None,
@@ -226,7 +240,8 @@ def _compute(found: Findings) -> list[Advice]:
     result.append(
         Advice(
             lever="less arithmetic",
-            reason="The device computes for most of the step: what is left is a smaller or sparser model, fp8, or more "
+            reason="The device computes for most of the step: what is left is a smaller or sparser model, "
+            "fp8, or more "
             "devices. Only from here on do faster kernels make a faster step.",
             operator=top,
             line=line_of_longest(found.trace, top) if top is not None else None,
@@ -240,7 +255,8 @@ def _memory_bandwidth(found: Findings) -> list[Advice]:
     return [
         Advice(
             lever="fusion",
-            reason="Kernels that read and write memory take most of the step. torch.compile fuses element-wise chains "
+            reason="Kernels that read and write memory take most of the step. torch.compile fuses "
+            "element-wise chains "
             "into one pass; fused losses, norms and optimizers do the same by hand.",
             operator=top,
             line=line_of_longest(found.trace, top) if top is not None else None,
@@ -273,8 +289,10 @@ def _device(found: Findings) -> list[Advice]:
         result.append(
             Advice(
                 lever="bigger kernels",
-                reason=f"{serial.serial_small_count} kernels ran alone on fewer multiprocessors than the device has, "
-                f"{_percent(serial.serial_small_us / total)} of device time: a bigger batch, torch.compile, batched "
+                reason=f"{serial.serial_small_count} kernels ran alone on fewer multiprocessors than the "
+                f"device has, "
+                f"{_percent(serial.serial_small_us / total)} of device time: a bigger batch, "
+                f"torch.compile, batched "
                 "or foreach operators, or a second stream fill the rest.",
                 operator=serial.kernels[0].name if serial.kernels else None,
             )
@@ -283,7 +301,8 @@ def _device(found: Findings) -> list[Advice]:
         result.append(
             Advice(
                 lever="record shapes",
-                reason="Without record_shapes there are no FLOPs and no least bytes, so nothing says whether these "
+                reason="Without record_shapes there are no FLOPs and no least bytes, so nothing says "
+                "whether these "
                 "kernels compute or move memory.",
             )
         )
@@ -326,8 +345,10 @@ def _memory_capacity(found: Findings) -> list[Advice]:
             return [
                 Advice(
                     lever="activation checkpointing",
-                    reason=f"The allocator holds {_percent(pool.peak_reserved_bytes / total)} of the device at its "
-                    f"peak, in {pool.peak_operator or 'no operator'}. torch.utils.checkpoint recomputes activations "
+                    reason=f"The allocator holds {_percent(pool.peak_reserved_bytes / total)} of the "
+                    f"device at its "
+                    f"peak, in {pool.peak_operator or 'no operator'}. torch.utils.checkpoint recomputes "
+                    f"activations "
                     "instead of keeping them; fusion keeps fewer.",
                     operator=pool.peak_operator,
                 )

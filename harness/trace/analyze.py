@@ -29,7 +29,7 @@ from harness.trace.verdict import Finding, judge, judge_host
 def analyze(trace: Trace, *, step_ms: float | None = None, peaks: DevicePeaks | None = None) -> WindowReport:
     """Findings of one window.
 
-    step_ms: time of a step without the profiler; it takes precedence over what the harness wrote into the trace.
+    step_ms: time of a step without the profiler, rather than what the harness wrote into the trace.
     peaks: of the device, where the table of `peaks.py` lacks it or is wrong for it.
     """
     if step_ms is not None and not step_ms > 0:

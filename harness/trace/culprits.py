@@ -68,7 +68,7 @@ def line_of(trace: Trace, event: int) -> str | None:
 def _frame(trace: Trace, python: Ints, thread: int, t: int) -> str | None:
     around = python[(trace.thread[python] == thread) & (trace.ts[python] <= t) & (trace.end[python] > t)]
     for event in around[np.argsort(-trace.ts[around], kind="stable")].tolist():
-        name = trace.names[trace.name[event]]
+        name: str = trace.names[int(trace.name[event])]
         if not _LIBRARY.search(name):
             return name
     return None

@@ -164,7 +164,7 @@ def decode(data: bytes) -> Document:
     Raises msgspec.MsgspecError where the bytes are no JSON, or not of this shape.
     """
     document_decoder, list_decoder = _EXACT if _EPOCH_WITH_FRACTION.search(data, 0, 1 << 16) else _FAST
-    if data.lstrip()[:1] == b"[":
+    if data[:64].lstrip()[:1] == b"[":
         return Document(traceEvents=list_decoder.decode(data))
     document: Document = document_decoder.decode(data)
     return document

@@ -21,8 +21,10 @@ from numpy.typing import NDArray
 
 from harness.trace.reader import Kind, Signature, Trace
 
-Json = list[Any]
-"""Decoded arguments: shapes of tensors, and the text of values."""
+Dims = list[list[int]]
+"""`Input Dims`: the shape of every argument, empty for what is no tensor."""
+Texts = list[str]
+"""`Concrete Inputs` or `Input type`: one text for every argument."""
 Ints = NDArray[np.int64]
 
 
@@ -94,7 +96,7 @@ def call_cost(name: str, signature: Signature) -> tuple[float, float, int]:
             moved = _input_bytes(kind, dims, types) + output * (
                 list(DTYPES.values())[dtype] if dtype >= 0 else math.nan
             )
-    except (IndexError, TypeError, ValueError, ZeroDivisionError):
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         pass
     return flops, moved, dtype
 
@@ -109,25 +111,25 @@ def _json(raw: bytes) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _mm(dims: Json, _: Json) -> float:
+def _mm(dims: Dims, _: Texts) -> int:
     (m, k), (k2, n) = dims[0], dims[1]
     return 2 * m * _same(k, k2) * n
 
 
-def _addmm(dims: Json, _: Json) -> float:
+def _addmm(dims: Dims, _: Texts) -> int:
     return _mm(dims[1:], [])
 
 
-def _bmm(dims: Json, _: Json) -> float:
+def _bmm(dims: Dims, _: Texts) -> int:
     (b, m, k), (b2, k2, n) = dims[0], dims[1]
     return 2 * _same(b, b2) * m * _same(k, k2) * n
 
 
-def _baddbmm(dims: Json, _: Json) -> float:
+def _baddbmm(dims: Dims, _: Texts) -> int:
     return _bmm(dims[1:], [])
 
 
-def _matmul(dims: Json, _: Json) -> float:
+def _matmul(dims: Dims, _: Texts) -> int:
     a, b = dims[0], dims[1]
     batch = math.prod(np.broadcast_shapes(tuple(a[:-2]), tuple(b[:-2])))
     rows = a[-2] if len(a) > 1 else 1
@@ -135,32 +137,34 @@ def _matmul(dims: Json, _: Json) -> float:
     return 2 * batch * rows * _same(a[-1], b[-2] if len(b) > 1 else b[-1]) * columns
 
 
-def _linear(dims: Json, _: Json) -> float:
+def _linear(dims: Dims, _: Texts) -> int:
     return 2 * math.prod(dims[0][:-1]) * _same(dims[0][-1], dims[1][-1]) * math.prod(dims[1][:-1])
 
 
-def _mv(dims: Json, _: Json) -> float:
+def _mv(dims: Dims, _: Texts) -> int:
     return 2 * math.prod(dims[0])
 
 
-def _addmv(dims: Json, _: Json) -> float:
+def _addmv(dims: Dims, _: Texts) -> int:
     return 2 * math.prod(dims[1])
 
 
-def _convolution(dims: Json, concrete: Json) -> float:
+def _convolution(dims: Dims, concrete: Texts) -> int:
     return _convolved(dims[0], dims[1], concrete[3], concrete[4], concrete[5], concrete[6] == "True")
 
 
-def _conv(dims: Json, concrete: Json) -> float:
+def _conv(dims: Dims, concrete: Texts) -> int:
     """conv1d, conv2d, conv3d; padding may be a word."""
     return _convolved(dims[0], dims[1], concrete[3], concrete[4], concrete[5], False)
 
 
-def _conv_transpose(dims: Json, _: Json) -> float:
+def _conv_transpose(dims: Dims, _: Texts) -> int:
     return _convolved(dims[0], dims[1], "", "", "", True)
 
 
-def _convolved(x: Json, weight: Json, stride: str, padding: str, dilation: str, transposed: bool) -> float:
+def _convolved(
+    x: list[int], weight: list[int], stride: str, padding: str, dilation: str, transposed: bool
+) -> int:
     kernel = weight[2:]
     spatial = x[2:] if len(x) == len(weight) else x[1:]
     batch = x[0] if len(x) == len(weight) else 1
@@ -177,7 +181,7 @@ def _convolved(x: Json, weight: Json, stride: str, padding: str, dilation: str, 
     return 2 * batch * math.prod(spatial) * math.prod(weight)
 
 
-def _convolution_backward(dims: Json, concrete: Json) -> float:
+def _convolution_backward(dims: Dims, concrete: Texts) -> int:
     gradient, x, weight = dims[0], dims[1], dims[2]
     spatial = (x if concrete[7] == "True" else gradient)[2:]
     wanted = concrete[10].strip("[]").split(",")
@@ -190,12 +194,12 @@ def _per_axis(value: str, axes: int) -> list[int]:
     return values * axes if len(values) == 1 else values
 
 
-def _attention(dims: Json, _: Json) -> float:
+def _attention(dims: Dims, _: Texts) -> int:
     (*batch, heads, queries, width), key, value = dims[0], dims[1], dims[2]
     return 2 * math.prod(batch) * heads * queries * key[-2] * (width + value[-1])
 
 
-def _attention_backward(dims: Json, _: Json) -> float:
+def _attention_backward(dims: Dims, _: Texts) -> int:
     (*batch, heads, queries, width), key, value = dims[1], dims[2], dims[3]
     return 2 * math.prod(batch) * heads * queries * key[-2] * (3 * width + 2 * value[-1])
 
@@ -206,7 +210,7 @@ def _same(a: int, b: int) -> int:
     return a
 
 
-FLOPS: dict[str, Callable[[Json, Json], float]] = {
+FLOPS: dict[str, Callable[[Dims, Texts], int]] = {
     "mm": _mm,
     "addmm": _addmm,
     "addmm_": _addmm,
@@ -258,13 +262,13 @@ REDUCTION = re.compile(
 FILLS = frozenset({"fill_", "zero_"})
 
 
-def _output_elements(kind: str, dims: Json) -> float | None:
+def _output_elements(kind: str, dims: Dims) -> int | None:
     """Elements written, for operators of which that is known."""
     formula = FLOPS.get(kind)
     factors = dims[1:3] if formula in (_addmm, _baddbmm) else dims[:2]
     if formula in (_mm, _addmm, _bmm, _baddbmm):
         left, right = factors
-        return math.prod(left[:-1]) * int(right[-1])
+        return math.prod(left[:-1]) * right[-1]
     if ELEMENTWISE.fullmatch(kind):
         tensors = [d for d in dims if d and not isinstance(d[0], list)]
         return max(math.prod(t) for t in tensors)
@@ -274,12 +278,10 @@ def _output_elements(kind: str, dims: Json) -> float | None:
         return math.prod(dims[0])
     if REDUCTION.fullmatch(kind):
         return 0
-    if kind.startswith("_foreach_"):
-        return sum(math.prod(t) for t in dims[0])
     return None
 
 
-def _input_bytes(kind: str, dims: Json, types: Json) -> float:
+def _input_bytes(kind: str, dims: Dims, types: Texts) -> float:
     """Bytes of all tensors read."""
     if kind in FILLS:
         return 0.0
@@ -289,6 +291,4 @@ def _input_bytes(kind: str, dims: Json, types: Json) -> float:
             continue
         if isinstance(dtype, str) and dtype in DTYPES:
             total += math.prod(shape) * DTYPES[dtype]
-        elif shape and isinstance(shape[0], list):
-            total += sum(math.prod(t) for t in shape) * 4
     return total

@@ -20,6 +20,8 @@ COMMUNICATION = re.compile(
     r"cross_device_reduce|DeepEP|deep_ep",
     re.IGNORECASE,
 )
+# A kernel's name tells what it is at its beginning; the rest, up to kilobytes of it, is template arguments.
+TELLING = 160
 LAUNCH = re.compile(r"Launch|Memcpy|Memset")
 
 
@@ -45,7 +47,18 @@ class Work(NamedTuple):
         return self.where(self.device == device)
 
     def where(self, chosen: NDArray[np.bool_]) -> Work:
-        return self._make([column[chosen] for column in self])
+        return Work(
+            event=self.event[chosen],
+            start=self.start[chosen],
+            end=self.end[chosen],
+            device=self.device[chosen],
+            stream=self.stream[chosen],
+            kind=self.kind[chosen],
+            communication=self.communication[chosen],
+            launch=self.launch[chosen],
+            operator=self.operator[chosen],
+            launched_at=self.launched_at[chosen],
+        )
 
     @property
     def devices(self) -> list[int]:
@@ -77,7 +90,8 @@ def device_work(trace: Trace) -> Work:
         device=trace.device[event],
         stream=trace.stream[event],
         kind=trace.kind[event],
-        communication=trace.named(event, COMMUNICATION.search) & (trace.kind[event] == Kind.KERNEL),
+        communication=trace.named(event, lambda name: COMMUNICATION.search(name[:TELLING]))
+        & (trace.kind[event] == Kind.KERNEL),
         launch=launch,
         operator=operator,
         launched_at=launched_at,

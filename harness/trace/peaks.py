@@ -1,9 +1,10 @@
 """What devices can do at best, from their makers' data sheets: dense rates, no sparsity, boost clock.
 
 Sources, in the order of the table: NVIDIA's data sheets and architecture papers of Blackwell (HGX B200),
-Hopper (H200, H100 SXM, PCIe and NVL), Ada (L40S, L4, RTX 4090), Ampere (A100 40 GB and 80 GB, A10, RTX 3090),
-Turing (T4), Volta (V100); AMD's data sheets of Instinct MI300X, MI250X and MI210. Sheets that print tensor
-rates with sparsity are halved here. A device that is not here has no roofline; hand over a `DevicePeaks` then.
+Hopper (H200, H100 SXM, PCIe and NVL), Ada (L40S, L4, RTX 4090), Ampere (A100 of 40 and 80 GB, A10, RTX
+3090), Turing (T4), Volta (V100); AMD's data sheets of Instinct MI300X, MI250X and MI210. Where a sheet
+prints tensor rates with sparsity they are halved here. A device that is not here has no roofline; hand over
+a `DevicePeaks` then.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import msgspec
 
 
 class DevicePeaks(msgspec.Struct, frozen=True):
-    """Peak rates of one device. `flops` by `fp64`, `fp32`, `tf32`, `fp16` (and bf16), `fp8`, in FLOP/s; what a
-    device lacks is left out."""
+    """Peak rates of one device. `flops` by `fp64`, `fp32`, `tf32`, `fp16` (and bf16), `fp8`, in FLOP/s; what
+    a device lacks is left out."""
 
     name: str
     bytes_per_s: float

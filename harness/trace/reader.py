@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import gc
+import itertools
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
-from isal import igzip
+from isal import isal_zlib
 from numpy.typing import NDArray
 
 from harness.trace.decode import (
@@ -251,15 +252,33 @@ def _file_bytes(path: Path) -> bytes:
 def _decompressed(raw: bytes, path: Path) -> bytes:
     if raw[:2] != b"\x1f\x8b":
         return raw
+    members = []
     try:
-        return bytes(igzip.decompress(raw))  # type: ignore[no-untyped-call]
-    except (igzip.BadGzipFile, EOFError, OSError) as error:
+        while raw[:2] == b"\x1f\x8b":
+            member = isal_zlib.decompressobj(wbits=_GZIP)
+            members.append(member.decompress(raw))
+            if not member.eof:
+                raise TraceError(
+                    f"{path}: gzip ends early, after {sum(map(len, members))} bytes of the trace"
+                )
+            raw = member.unused_data
+    except isal_zlib.error as error:  # type: ignore[misc]  # a class, whatever isal's stub says
         raise TraceError(f"{path}: damaged gzip: {error}") from error
+    return members[0] if len(members) == 1 else b"".join(members)
 
 
+_GZIP = 31  # zlib: a gzip header and the largest window
 _NO_ARGUMENTS = Arguments()
 _NO_ALLOCATION = AllocatorArguments()
 _CODE_OF_CATEGORY = {category: int(kind) for category, kind in KIND_OF_CATEGORY.items()}
+
+
+_Numbers = defaultdict[Any, int]
+
+
+def _numbering() -> _Numbers:
+    """Numbers values in order of appearance: reading one that is new gives it the next number."""
+    return defaultdict(itertools.count().__next__)
 
 
 def columns(
@@ -272,59 +291,178 @@ def columns(
     warnings: tuple[str, ...] = (),
 ) -> Trace:
     """The columns of decoded events. Repaired and salvaged documents come in here as well."""
-    by_type: dict[type, list[Any]] = {}
-    for event in document.traceEvents:
-        by_type.setdefault(type(event), []).append(event)
-    complete: list[Complete] = [e for t, events in by_type.items() if issubclass(t, Complete) for e in events]
-    instants = [
-        e for t, events in by_type.items() if issubclass(t, Instant) for e in events if e.name == "[memory]"
-    ]
-    counts: Counter[str] = Counter()
-    for events in by_type.values():
-        counts.update([event.cat for event in events])
-
-    other = int(Kind.OTHER)
-    kind = np.array([_CODE_OF_CATEGORY.get(e.cat, other) for e in complete], np.int8)
-    arguments = [event.args or _NO_ARGUMENTS for event in complete]
-    name, names = _interned([e.name for e in complete])
-    thread, allocating_thread, threads = _threads(complete, instants)
-    signature, signatures = _signatures(arguments)
-    duration = _nanoseconds([e.dur for e in complete])
+    rows, counts = _Rows(), Counter[str]()
+    allocating: list[Instant] = []
+    thread_names: dict[Thread, str] = {}
+    for chunk in _chunks(document.traceEvents):
+        for kind_of_event in dict.fromkeys(map(type, chunk)):
+            events: list[Any] = [event for event in chunk if event.__class__ is kind_of_event]
+            if issubclass(kind_of_event, Complete):
+                rows.add(events)
+                continue
+            counts.update([event.cat for event in events])
+            if issubclass(kind_of_event, Instant):
+                allocating += [event for event in events if event.name == "[memory]"]
+            elif kind_of_event is Metadata:
+                thread_names |= {
+                    Thread(event.pid, event.tid): event.args.name
+                    for event in events
+                    if event.name == "thread_name" and event.args is not None
+                }
+    column = rows.columns()
+    kinds = np.array([_CODE_OF_CATEGORY.get(c, Kind.OTHER) for c in rows.categories], np.int8)
+    kind = kinds[column["category"]]
+    counts.update(dict(zip(rows.categories, np.bincount(column["category"]).tolist(), strict=True)))
+    allocations = _allocations(allocating, rows.threads)
+    threads = tuple(Thread(*pair) for pair in rows.threads)
+    duration = column["dur"]
     negative = int(np.count_nonzero(duration < 0))
     if negative:
         warnings = (*warnings, f"{negative} events of negative duration count as empty")
+    facts = document.harness
     return Trace(
         source=source,
         file_bytes=file_bytes,
         json_bytes=json_bytes,
         categories=dict(counts),
-        names=tuple(names),
+        names=tuple(rows.names),
         threads=threads,
-        thread_names={
-            Thread(e.pid, e.tid): e.args.name
-            for e in by_type.get(Metadata, [])
-            if e.name == "thread_name" and e.args is not None
-        },
-        signatures=signatures,
+        thread_names=thread_names,
+        signatures=tuple(Signature(*key) for key in rows.signatures),
         kind=kind,
-        name=name,
-        thread=thread,
-        ts=_nanoseconds([e.ts for e in complete]),
+        name=column["name"],
+        thread=column["thread"],
+        ts=column["ts"],
         dur=np.maximum(duration, 0),
-        external=_ints([a.external_id or a.external_id_2021 for a in arguments]),
-        correlation=_ints([a.correlation for a in arguments]),
-        signature=signature,
-        allocations=_allocations(instants, allocating_thread),
+        external=column["external"],
+        correlation=column["correlation"],
+        signature=column["signature"],
+        sequence=column["sequence"],
+        forward_thread=column["forward_thread"],
+        **_device_columns(rows, column["thread"], threads),
+        **_python_columns(rows, len(kind)),
+        allocations=allocations,
         devices=tuple(document.deviceProperties),
         distributed=document.distributedInfo,
-        harness=document.harness,
-        torch_version=document.torch_version
-        or (document.harness.torch_version if document.harness is not None else None),
+        harness=facts,
+        torch_version=document.torch_version or (facts.torch_version if facts is not None else None),
         lost_events=lost_events,
         warnings=warnings,
-        **_device_columns(kind, complete, arguments),
-        **_operator_columns(kind, arguments),
-        **_python_columns(kind, arguments),
+    )
+
+
+# Events of one chunk stay in the cache while every column is taken from them, and their lists are reused; a
+# pass over all events for each column takes twice as long.
+_CHUNK = 2048
+_DEVICE_CATEGORIES = frozenset(
+    category for category, kind in KIND_OF_CATEGORY.items() if Kind.KERNEL <= kind <= Kind.DEVICE_ANNOTATION
+)
+
+
+def _chunks(events: list[Any]) -> Iterator[list[Any]]:
+    for start in range(0, len(events), _CHUNK):
+        yield events[start : start + _CHUNK]
+
+
+class _Rows:
+    """Columns of complete events as they grow. What only some events have is kept with their places."""
+
+    def __init__(self) -> None:
+        self.categories, self.names = _numbering(), _numbering()
+        self.threads, self.signatures = _numbering(), _numbering()
+        self.device: dict[int, Arguments] = {}
+        self.python: dict[int, Arguments] = {}
+        self._length = 0
+        self._parts: list[dict[str, Ints]] = []
+
+    def add(self, events: list[Complete]) -> None:
+        start = self._length
+        categories, names, threads, signatures = self.categories, self.names, self.threads, self.signatures
+        arguments = [e.args or _NO_ARGUMENTS for e in events]
+        category = [categories[e.cat] for e in events]
+        self._parts.append(
+            {
+                "category": _ints(category),
+                "name": _ints([names[e.name] for e in events]),
+                "thread": _ints([threads[e.pid, e.tid] for e in events]),
+                "ts": _nanoseconds([e.ts for e in events]),
+                "dur": _nanoseconds([e.dur for e in events]),
+                "external": _ints([a.external_id or a.external_id_2021 for a in arguments]),
+                "correlation": _ints([a.correlation for a in arguments]),
+                "sequence": _ints([a.sequence for a in arguments]),
+                "forward_thread": _ints([a.forward_thread for a in arguments]),
+                "signature": _ints(
+                    [
+                        -1
+                        if a.input_dims is NOTHING
+                        else signatures[bytes(a.input_dims), bytes(a.input_types), bytes(a.concrete_inputs)]
+                        for a in arguments
+                    ]
+                ),
+            }
+        )
+        self.python |= {i: a for i, a in enumerate(arguments, start) if a.python_id}
+        device = {categories[c] for c in _DEVICE_CATEGORIES if c in categories}
+        self.device |= {i: arguments[i - start] for i, c in enumerate(category, start) if c in device}
+        self._length += len(events)
+
+    def columns(self) -> dict[str, Ints]:
+        if not self._parts:
+            self.add([])
+        return {name: np.concatenate([part[name] for part in self._parts]) for name in self._parts[0]}
+
+
+def _scattered(length: int, at: Ints, values: Any, fill: float, dtype: Any = np.int64) -> NDArray[Any]:
+    column = np.full(length, fill, dtype)
+    column[at] = values
+    return column
+
+
+def _device_columns(rows: _Rows, thread: Ints, threads: tuple[Thread, ...]) -> dict[str, NDArray[Any]]:
+    """Device and stream come from the event's lane where its arguments lack them."""
+    n, at, arguments = len(thread), _ints(list(rows.device)), list(rows.device.values())
+    lanes = [threads[lane] for lane in thread[at].tolist()]
+    pairs = list(zip(arguments, lanes, strict=True))
+    return {
+        "device": _scattered(
+            n, at, [_digits(a.device if a.device >= 0 else lane.pid) for a, lane in pairs], -1
+        ),
+        "stream": _scattered(
+            n, at, [_digits(a.stream if a.stream != -1 else lane.tid) for a, lane in pairs], -1
+        ),
+        "bytes": _scattered(n, at, [a.bytes for a in arguments], 0),
+        "blocks_per_sm": _scattered(n, at, [a.blocks_per_sm for a in arguments], -1.0, np.float64),
+    }
+
+
+def _python_columns(rows: _Rows, n: int) -> dict[str, NDArray[Any]]:
+    at, arguments = _ints(list(rows.python)), list(rows.python.values())
+    return {
+        "python_id": _scattered(n, at, [a.python_id for a in arguments], 0),
+        "python_parent": _scattered(n, at, [a.python_parent_id or 0 for a in arguments], 0),
+    }
+
+
+def _digits(lane: int | str) -> int:
+    """Files of 2021 write lanes as `stream 7`."""
+    if isinstance(lane, int):
+        return lane
+    digits = "".join(c for c in lane if c.isdigit())
+    return int(digits) if digits else 0
+
+
+def _allocations(events: list[Instant], threads: _Numbers) -> Allocations:
+    arguments = [event.args or _NO_ALLOCATION for event in events]
+    ts = _nanoseconds([event.ts for event in events])
+    order = np.argsort(ts, kind="stable")
+    return Allocations(
+        ts=ts[order],
+        thread=_ints([threads[event.pid, event.tid] for event in events])[order],
+        bytes=_ints([a.bytes for a in arguments])[order],
+        device_type=_ints([a.device_type for a in arguments])[order],
+        device=_ints([a.device_index for a in arguments])[order],
+        allocated=_ints([a.allocated for a in arguments])[order],
+        reserved=_ints([a.reserved for a in arguments])[order],
     )
 
 
@@ -337,98 +475,3 @@ def _nanoseconds(microseconds: list[float] | list[Decimal]) -> Ints:
         return np.array([int(value * 1000) for value in microseconds], np.int64)
     # np.rint of a double below 2^43 µs is exact: its error, under half a nanosecond, is rounded away.
     return np.rint(np.array(microseconds, np.float64) * 1000).astype(np.int64)
-
-
-def _interned(values: list[Any]) -> tuple[Ints, list[Any]]:
-    """Index of each value among the distinct ones, and those in order of appearance."""
-    distinct = list(dict.fromkeys(values))
-    index = dict(zip(distinct, range(len(distinct)), strict=True))
-    return np.array([index[value] for value in values], np.int64), distinct
-
-
-def _threads(complete: list[Complete], instants: list[Any]) -> tuple[Ints, Ints, tuple[Thread, ...]]:
-    """Thread of every complete event and of every instant, and the threads."""
-    pid, pids = _interned([e.pid for e in complete] + [e.pid for e in instants])
-    tid, tids = _interned([e.tid for e in complete] + [e.tid for e in instants])
-    pair = pid * max(len(tids), 1) + tid
-    present = np.zeros(len(pids) * len(tids), bool)
-    present[pair] = True
-    pairs = np.flatnonzero(present)
-    thread = (np.cumsum(present) - 1)[pair]
-    threads = tuple(Thread(pids[p // len(tids)], tids[p % len(tids)]) for p in pairs.tolist())
-    return thread[: len(complete)], thread[len(complete) :], threads
-
-
-def _scattered(length: int, at: Ints, values: Any, fill: float, dtype: Any = np.int64) -> NDArray[Any]:
-    column = np.full(length, fill, dtype)
-    column[at] = values
-    return column
-
-
-def _device_columns(
-    kind: NDArray[np.int8], events: list[Complete], arguments: list[Arguments]
-) -> dict[str, NDArray[Any]]:
-    n = len(events)
-    at = np.flatnonzero((kind >= Kind.KERNEL) & (kind <= Kind.DEVICE_ANNOTATION))
-    places = at.tolist()
-    chosen = [arguments[i] for i in places]
-    device = [a.device for a in chosen]
-    stream = [a.stream for a in chosen]
-    if -1 in device:
-        device = [_index(events[i].pid) if d < 0 else d for i, d in zip(places, device, strict=True)]
-    lanes = [_index(events[i].tid) if s == -1 else _index(s) for i, s in zip(places, stream, strict=True)]
-    return {
-        "device": _scattered(n, at, device, -1),
-        "stream": _scattered(n, at, lanes, -1),
-        "bytes": _scattered(n, at, [a.bytes for a in chosen], 0),
-        "blocks_per_sm": _scattered(n, at, [a.blocks_per_sm for a in chosen], -1.0, np.float64),
-    }
-
-
-def _index(value: int | str) -> int:
-    """A device or stream number; files of 2021 write lanes as `stream 7`."""
-    if isinstance(value, int):
-        return value
-    digits = "".join(c for c in value if c.isdigit())
-    return int(digits) if digits else 0
-
-
-def _operator_columns(kind: NDArray[np.int8], arguments: list[Arguments]) -> dict[str, NDArray[Any]]:
-    at = np.flatnonzero(kind == Kind.OPERATOR)
-    chosen = [arguments[i] for i in at.tolist()]
-    return {
-        "sequence": _scattered(len(arguments), at, [a.sequence for a in chosen], -1),
-        "forward_thread": _scattered(len(arguments), at, [a.forward_thread for a in chosen], 0),
-    }
-
-
-def _python_columns(kind: NDArray[np.int8], arguments: list[Arguments]) -> dict[str, NDArray[Any]]:
-    at = np.flatnonzero(kind == Kind.PYTHON)
-    chosen = [arguments[i] for i in at.tolist()]
-    return {
-        "python_id": _scattered(len(arguments), at, [a.python_id for a in chosen], 0),
-        "python_parent": _scattered(len(arguments), at, [a.python_parent_id or 0 for a in chosen], 0),
-    }
-
-
-def _signatures(arguments: list[Arguments]) -> tuple[Ints, tuple[Signature, ...]]:
-    places = [i for i, a in enumerate(arguments) if a.input_dims is not NOTHING]
-    chosen = [arguments[i] for i in places]
-    keys = [(bytes(a.input_dims), bytes(a.input_types), bytes(a.concrete_inputs)) for a in chosen]
-    index, distinct = _interned(keys)
-    return _scattered(len(arguments), _ints(places), index, -1), tuple(Signature(*key) for key in distinct)
-
-
-def _allocations(events: list[Any], thread: Ints) -> Allocations:
-    arguments = [event.args or _NO_ALLOCATION for event in events]
-    ts = _nanoseconds([e.ts for e in events])
-    order = np.argsort(ts, kind="stable")
-    return Allocations(
-        ts=ts[order],
-        thread=thread[order],
-        bytes=_ints([a.bytes for a in arguments])[order],
-        device_type=_ints([a.device_type for a in arguments])[order],
-        device=_ints([a.device_index for a in arguments])[order],
-        allocated=_ints([a.allocated for a in arguments])[order],
-        reserved=_ints([a.reserved for a in arguments])[order],
-    )

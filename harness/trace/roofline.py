@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.trace.flops import DTYPES, Cost
-from harness.trace.launches import Work
+from harness.trace.launches import TELLING, Work
 from harness.trace.operators import HostCalls
 from harness.trace.peaks import DevicePeaks
 from harness.trace.reader import Kind, Trace
@@ -99,7 +99,8 @@ def _rate(dtype: str, peaks: DevicePeaks) -> float:
 
 
 def _costed_callers(trace: Trace, host: HostCalls, cost: Cost) -> Ints:
-    """For each event of the trace the nearest call, itself or around it, whose FLOPs or bytes are known; -1."""
+    """For each event of the trace the nearest call, itself or around it, whose FLOPs or bytes are known.
+    -1 for none."""
     result = np.full(len(trace), -1, np.int64)
     known = ~np.isnan(cost.flops[host.event]) | ~np.isnan(cost.bytes[host.event])
     nearest = np.where(known, np.arange(len(host.event)), -1)
@@ -113,7 +114,9 @@ def _costed_callers(trace: Trace, host: HostCalls, cost: Cost) -> Ints:
 
 def _known_by_name(trace: Trace, work: Work) -> NDArray[np.int8]:
     """1 for kernels that compute, 2 for those that move memory, 0 for small or unknown ones."""
-    kind = np.where(trace.named(work.event, COMPUTES.search), 1, 2 * trace.named(work.event, MOVES.search))
+    computes = trace.named(work.event, lambda name: COMPUTES.search(name[:TELLING]))
+    moves = trace.named(work.event, lambda name: MOVES.search(name[:TELLING]))
+    kind = np.where(computes, 1, np.where(moves, 2, 0))
     fills = (trace.blocks_per_sm[work.event] >= FILLED_BLOCKS_PER_SM.value) & (
         work.end - work.start >= FILLED_US.value * 1000
     )

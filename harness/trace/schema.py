@@ -100,7 +100,7 @@ class Totals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeviceTime(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one device's time went. Exactly: compute + exposed communication + exposed memcpy + idle = span."""
+    """Where one device's time went. Compute + exposed communication + exposed memcpy + idle = span."""
 
     index: int
     span_us: float

@@ -13,14 +13,17 @@ class Threshold(NamedTuple):
 BUSY = Threshold(
     0.8,
     "A queue that never runs dry keeps the device working but for the gaps between kernels: the labelled "
-    "device-bound traces are 92 to 100 % busy, those that wait at most 37 %. Between 0.8 and 0.92 lies what a "
+    "device-bound traces are 92 to 100 % busy, those that wait at most 37 %. Between 0.8 and 0.92 lies "
+    "what a "
     "loop loses at its edges (logging, a synchronised loss). Below 0.8 at least a fifth of every step is "
     "waiting, and ending it gains more than a quarter (1 / 0.8), which no faster kernel gives for free.",
 )
 DOUBT = Threshold(
     0.4,
-    "Without an unprofiled step time the gaps include what the profiler costs the host. It slows a loop by 1.3 "
-    "to 2.4 times on the traces here and 1.4 to 2.0 in the field; so a device that is busy for 0.8 / 2 of the "
+    "Without an unprofiled step time the gaps include what the profiler costs the host. It slows a loop "
+    "by 1.3 "
+    "to 2.4 times on the traces here and 1.4 to 2.0 in the field; so a device that is busy for 0.8 / 2 of "
+    "the "
     "traced step may be at the busy threshold without the profiler, and overhead cannot be told.",
 )
 COVERAGE = Threshold(
@@ -35,7 +38,8 @@ ATTAINED = Threshold(
 )
 FILLED_BLOCKS_PER_SM = Threshold(
     0.5,
-    "A grid over half of the multiprocessors can saturate either roof; one over fewer leaves most of the device "
+    "A grid over half of the multiprocessors can saturate either roof; one over fewer leaves most of the "
+    "device "
     "empty and is bound by latency.",
 )
 FILLED_US = Threshold(5.0, "Below about 5 µs a kernel is mostly start-up and drain, whatever it does.")

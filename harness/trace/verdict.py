@@ -46,7 +46,8 @@ class Finding(NamedTuple):
 
 
 def judge_host(input_share: float | None) -> Finding:
-    """The verdict on a trace without device work. input_share: of the steps; None where there are no steps."""
+    """The verdict on a trace without device work. input_share: of the steps; None where there are
+    no steps."""
     if input_share is None:
         return Finding("cpu-bound", 0.5, [Evidence("device events", 0, 1, "no device is in use")])
     evidence = [
