@@ -1,0 +1,90 @@
+"""What a report consists of, before anything is known of the place where it will be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+
+class Styled(NamedTuple):
+    """Text with a Rich style, which Markdown ignores."""
+
+    text: str
+    style: str
+
+
+Cell = str | Styled
+Line = Sequence[Styled]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Where the width is short the column with the largest `drop` goes first; one with 0 stays.
+    """
+
+    title: str
+    right: bool = True
+    drop: int = 0
+    flex: Literal["no", "shorten", "wrap"] = "no"
+    code: bool = False
+    """Names from the trace: Markdown sets them as code."""
+
+
+def name(title: str, *, drop: int = 0) -> Column:
+    """A column of names, shortened in the middle."""
+    return Column(title, right=False, drop=drop, flex="shorten", code=True)
+
+
+def prose(title: str, *, drop: int = 0) -> Column:
+    """A column of sentences, wrapped."""
+    return Column(title, right=False, drop=drop, flex="wrap")
+
+
+def text(title: str, *, drop: int = 0) -> Column:
+    """A column of short words."""
+    return Column(title, right=False, drop=drop)
+
+
+@dataclass(frozen=True)
+class Table:
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Terms, each with a sentence."""
+
+    items: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """A list of things to do: what, and why."""
+
+    items: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    text: str
+    style: str = ""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Lines of characters, drawn for a width."""
+
+    draw: Callable[[int], Sequence[Line]]
+
+
+Block = Table | Facts | Numbered | Paragraph | Picture
+
+
+@dataclass(frozen=True)
+class Section:
+    title: Cell
+    blocks: Sequence[Block] = field(default_factory=list)
