@@ -125,7 +125,7 @@ def _verdict(report: WindowReport) -> Section:
 
 def _advice(advice: Advice) -> tuple[str, str]:
     where = ", ".join(part for part in (advice.operator, advice.line) if part)
-    return advice.lever, f"{advice.reason} → {where}" if where else advice.reason
+    return advice.lever, f"{advice.reason} ({where})" if where else advice.reason
 
 
 def _evidence(evidence: Evidence) -> list[Cell]:

@@ -9,7 +9,8 @@ from harness.report.document import Block, Cell, Column, Facts, Numbered, Paragr
 from harness.report.units import printable
 
 PICTURE_WIDTH = 100
-_MEANING = re.compile(r"([\\`*_\[\]<>|~])")
+# Underscores inside a word mean nothing to GitHub.
+_MEANING = re.compile(r"[\\`*\[\]<|~]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|^[>#+-]")
 _BACKTICKS = re.compile(r"`+")
 
 
@@ -25,7 +26,7 @@ def render(sections: Iterable[Section]) -> str:
 
 def escape(text: str) -> str:
     """Prose that means what it says, in a table as well."""
-    return _MEANING.sub(r"\\\1", printable(text))
+    return _MEANING.sub(r"\\\g<0>", printable(text))
 
 
 def code(text: str) -> str:

@@ -53,7 +53,7 @@ def memory_section(report: WindowReport, *, by_shape: bool, rows: int) -> Sectio
                     "them out of memory."
                 )
             )
-    return Section("Memory by operator" + (" and shape" if by_shape else ""), blocks)
+    return Section("Memory by operator" + (" and shapes" if by_shape else ""), blocks)
 
 
 def _pools(report: WindowReport) -> list[MemoryPool]:

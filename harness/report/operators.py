@@ -93,8 +93,8 @@ def operator_section(report: WindowReport, *, sort_by: str | None, by_shape: boo
     blocks: list[Block] = [table, Facts(totals)]
     if len(everything) > len(chosen):
         blocks.append(Paragraph(f"{len(chosen)} of {len(everything)} rows; --rows shows more.", "dim"))
-    grouping = " and shape" if by_shape else ""
-    return Section(f"Operators{grouping}, by {key}", blocks)
+    grouping = " by name and shape" if by_shape else ""
+    return Section(f"Operators{grouping}, sorted by {key}", blocks)
 
 
 def _columns(report: WindowReport, key: str) -> list[tuple[Column, Callable[[Operator], str] | None]]:

@@ -49,12 +49,13 @@ class Interval(NamedTuple):
 
 
 def picture(trace: Trace, report: WindowReport) -> Picture | None:
-    """The window's most ordinary step, from its first call on the host to its last event on the device. The
-    whole trace where there are no steps; None for an empty one."""
+    """The window's most ordinary step, from its first call on the host to its last event on the device, or from
+    the end of the step before where the host was far ahead. The whole trace where there are no steps; None where
+    nothing ran in it."""
     if not len(trace):
         return None
     scene = _Scene(trace, report)
-    return Picture(scene.draw) if scene.interval.end > scene.interval.start else None
+    return None if scene.is_empty else Picture(scene.draw)
 
 
 class _Scene:
@@ -66,29 +67,38 @@ class _Scene:
         self._owner = self._steps.of(self._work.launched_at)
         self.interval = _median_step(trace, self._work, self._steps, self._owner)
 
+    @property
+    def is_empty(self) -> bool:
+        trace = self._trace
+        at = trace.of(Kind.OPERATOR, Kind.RUNTIME, Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
+        return not np.any((trace.ts[at] < self.interval.end) & (trace.end[at] > self.interval.start))
+
     def draw(self, width: int) -> list[Line]:
         """Lanes for this width, one character as long as the next."""
         columns = max(min(width, WIDEST) - LABEL, 8)
         edges = np.linspace(self.interval.start, self.interval.end, columns + 1).astype(np.int64)
         legend: dict[str, str] = {}
         lanes = [
-            self._title(columns),
+            *self._title(columns, width),
             _axis(columns, self.interval.end - self.interval.start),
             *self._phases(edges),
             *self._threads(edges, legend),
             *self._streams(edges, legend),
         ]
         words = [f"{LEVELS[4]}{LEVELS[8]} busy share", *(f"{mark} {meaning}" for mark, meaning in legend.items())]
-        return [*lanes, *_flow(words, min(width, WIDEST))]
+        return [*lanes, *_flow(words, min(width, WIDEST), "   ", "dim")]
 
-    def _title(self, columns: int) -> Line:
-        length = self.interval.end - self.interval.start
+    def _title(self, columns: int, width: int) -> Iterator[Line]:
+        length = (self.interval.end - self.interval.start) / 1000
+        scale = f"{duration(length)}, {duration(length / columns)} a character"
         if self.interval.step < 0:
-            what = "The whole trace"
+            words = [f"The whole trace: {scale}"]
         else:
-            number = int(self._steps.number[self.interval.step])
-            what = f"Step {number}, of median duration, from its first call to its last device event"
-        return [Styled(f"{what}: {duration(length / 1000)}, {duration(length / 1000 / columns)} a character", "")]
+            words = [f"Step {self._steps.number[self.interval.step]}, of median duration: {scale}"]
+            begun = (self.interval.start - int(self._steps.start[self.interval.step])) / 1000
+            if begun > 0:
+                words.append(f"(the host began it {duration(begun)} earlier)")
+        yield from _flow(words, width, " ", "")
 
     def _phases(self, edges: NDArray[np.int64]) -> Iterator[Line]:
         """Named spans that divide the step, side by side on the step's thread."""
@@ -98,7 +108,8 @@ class _Scene:
         display, label = trace.labels
         start, end = self._steps.start[self.interval.step], self._steps.end[self.interval.step]
         at = trace.of(Kind.ANNOTATION)
-        inside = (trace.ts[at] >= start) & (trace.end[at] <= end) & (trace.end[at] - trace.ts[at] < end - start)
+        inside = (trace.ts[at] >= start) & (trace.end[at] <= end) & (trace.dur[at] < end - start)
+        inside &= trace.ts[at] >= self.interval.start
         spans = [i for i in at[inside].tolist() if display[label[i]] in named]
         lane = [" "] * (len(edges) - 1)
         styles = [""] * len(lane)
@@ -216,9 +227,11 @@ def _median_step(trace: Trace, work: Work, found: Steps, owner: NDArray[np.int64
         if len(work.start):
             start, end = min(start, int(work.start.min())), max(end, int(work.end.max()))
         return Interval(start, end, -1)
-    step = int(np.argsort(found.duration, kind="stable")[(len(found.duration) - 1) // 2])
-    end = int(work.end[owner == step].max(initial=found.end[step]))
-    return Interval(int(found.start[step]), end, step)
+    step = int(np.argsort(found.duration, kind="stable")[len(found.duration) // 2])
+    start, end = int(found.start[step]), int(work.end[owner == step].max(initial=found.end[step]))
+    length = int(found.duration[step])
+    # A host that is steps ahead of the device began this one long before the device did.
+    return Interval(start if end - start <= 2 * length else end - length, end, step)
 
 
 def _covered(spans: Spans, edges: NDArray[np.int64]) -> Shares:
@@ -261,12 +274,12 @@ def _axis(columns: int, length: int) -> Line:
     return [Styled(" " * LABEL + crop(line, columns), "dim")]
 
 
-def _flow(words: list[str], width: int) -> Iterator[Line]:
+def _flow(words: list[str], width: int, space: str, style: str) -> Iterator[Line]:
     """Words side by side, as many to a line as fit."""
     line = ""
     for word in words:
-        if line and len(line) + 3 + len(word) > width:
-            yield [Styled(line, "dim")]
+        if line and len(line) + len(space) + len(word) > width:
+            yield [Styled(line, style)]
             line = ""
-        line += ("   " if line else "") + word
-    yield [Styled(line, "dim")]
+        line += (space if line else "") + word
+    yield [Styled(line, style)]

@@ -6,8 +6,9 @@ whole: names are cut in the middle, then the least telling columns go.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from textwrap import wrap
+from textwrap import wrap as break_lines
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -33,6 +34,8 @@ NARROWEST_NAME = 24
 NARROWEST_PROSE = 30
 WIDEST = 100
 """Of names and of prose: longer lines are hard to follow."""
+# A number and its unit stay on one line.
+_BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|[µm]?s\b|[KMGT]iB\b|times\b)")
 HEADING = "bold"
 TITLE = "bold underline"
 FAINT = "dim"
@@ -54,6 +57,12 @@ def show(sections: Iterable[Section], console: Console) -> None:
         note = f"Columns that do not fit into {width} characters are left out; --format markdown has them all."
         for row in ("", *wrap(note, width)):
             _print([Styled(row, FAINT)], width, console)
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Lines of at most `width` characters."""
+    rows = break_lines(_BEFORE_UNIT.sub("\xa0", text), max(width, 1))
+    return [row.replace("\xa0", " ") for row in rows]
 
 
 def _print(line: Line, width: int, console: Console) -> None:
@@ -86,7 +95,7 @@ def _lines(block: Block, width: int) -> Iterator[Line]:
 def _facts(facts: Facts, width: int) -> Iterator[Line]:
     indent = min(max((cell_len(term) for term, _ in facts.items), default=0), width // 3) + GAP
     for term, sentence in facts.items:
-        rows = wrap(sentence, max(min(width, WIDEST + indent) - indent, 1)) or [""]
+        rows = wrap(sentence, min(width, WIDEST + indent) - indent) or [""]
         for place, row in enumerate(rows):
             yield [Styled(pad(crop("" if place else term, indent - GAP), indent), HEADING), Styled(row, "")]
 
@@ -94,7 +103,7 @@ def _facts(facts: Facts, width: int) -> Iterator[Line]:
 def _numbered(block: Numbered, width: int) -> Iterator[Line]:
     for place, (what, why) in enumerate(block.items, 1):
         number, bold = f"{place}. ", len(what) + 1
-        for row in wrap(f"{what}: {why}", max(min(width, WIDEST) - len(number), 1)):
+        for row in wrap(f"{what}: {why}", min(width, WIDEST) - len(number)):
             head, bold = row[:bold], max(bold - len(row) - 1, 0)
             yield [Styled(number, HEADING), Styled(head, HEADING), Styled(row[len(head) :], "")]
             number = " " * len(number)
