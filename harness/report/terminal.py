@@ -44,19 +44,23 @@ FAINT = "dim"
 def show(sections: Iterable[Section], console: Console) -> None:
     """Print sections with a blank line between them."""
     width = console.width
+    lines: list[Line] = []
     complete = True
-    for place, section in enumerate(sections):
-        lines: list[Line] = [[Styled("", "")]] if place else []
+    for section in sections:
         lines.append([_styled(section.title, TITLE)])
         for block in section.blocks:
             lines += _lines(block, width)
             complete &= not (isinstance(block, Table) and len(_kept(block, width)) < len(block.columns))
-        for line in lines:
-            _print(line, width, console)
+        lines.append([])
     if not complete:
         note = f"Columns that do not fit into {width} characters are left out; --format markdown has them all."
-        for row in ("", *wrap(note, width)):
-            _print([Styled(row, FAINT)], width, console)
+        lines += [[Styled(row, FAINT)] for row in wrap(note, width)]
+    # One text for all: printing has a price of its own.
+    text = Text()
+    for line in lines:
+        _append(line, width, text)
+    text.rstrip()
+    console.print(text, no_wrap=True, highlight=False, soft_wrap=True)
 
 
 def wrap(text: str, width: int) -> list[str]:
@@ -65,14 +69,17 @@ def wrap(text: str, width: int) -> list[str]:
     return [row.replace("\xa0", " ") for row in rows]
 
 
-def _print(line: Line, width: int, console: Console) -> None:
-    text, left = Text(), width
-    for piece, style in line:
-        shown = crop(printable(piece), left)
+def _append(line: Line, width: int, text: Text) -> None:
+    """Add a line that does not exceed `width`, without spaces at its end."""
+    pieces = [(crop(printable(piece), width), style) for piece, style in line]
+    while pieces and not pieces[-1][0].strip():
+        pieces.pop()
+    left = width
+    for place, (piece, style) in enumerate(pieces):
+        shown = crop(piece.rstrip() if place == len(pieces) - 1 else piece, left)
         left -= cell_len(shown)
-        text.append(shown, style)
-    text.rstrip()
-    console.print(text, no_wrap=True, overflow="crop", highlight=False, soft_wrap=True)
+        text.append(shown, style or None)
+    text.append("\n")
 
 
 def _styled(cell: Cell, style: str = "") -> Styled:
