@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Literal
@@ -64,26 +65,25 @@ def report(
         if window is not None:
             raise UsageError(f"--window picks a window of a run, and {path} is one trace; leave it out")
         chosen = found
-    findings = chosen.report(step_ms)
     if format == "json":
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(findings)) + b"\n")
+        encoded = msgspec.json.encode(chosen.report(step_ms))
+        sys.stdout.buffer.write(msgspec.json.format(encoded) + b"\n")
         return
 
-    from harness.report.document import Section
     from harness.report.findings import Options, sections
     from harness.report.overview import runs_section, windows_section
     from harness.report.picture import picture
 
-    document: list[Section] = []
-    if runs and run is not None:
-        document.append(runs_section(path, runs, run))
-    if run is not None and len(run.windows) > 1:
-        document.append(windows_section(run, chosen))
-    trace = chosen.read()
+    findings, trace = chosen.load(step_ms)
     drawing = picture(trace, findings) if trace is not None else None
-    document += sections(
-        findings, drawing, Options(sort_by=sort_by, by_shape=by_shape, rows=rows), others=chosen.others
-    )
+    document = [
+        *([runs_section(path, runs, run)] if runs and run is not None else []),
+        *([windows_section(run, chosen, findings)] if run is not None and len(run.windows) > 1 else []),
+        *sections(findings, drawing, Options(sort_by=sort_by, by_shape=by_shape, rows=rows), others=chosen.others),
+    ]
+    # A terminal that lacks a character gets a question mark for it.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
     if format == "markdown":
         from harness.report import markdown
 

@@ -41,23 +41,30 @@ class Window:
         Raises:
             UsageError: where neither can be read.
         """
-        if self.findings is not None and step_ms is None:
-            report = _decoded(self.findings)
-            if report is not None:
-                return report
-        if self.trace is None:
-            raise UsageError(f"{self.findings} does not hold findings that this version reads, and no trace is with it")
+        return self._written(step_ms) or analyze(self._read(), step_ms=step_ms)
+
+    def load(self, step_ms: float | None = None) -> tuple[WindowReport, Trace | None]:
+        """The report and the trace, which is read once; no trace where only its findings can be read."""
+        report = self._written(step_ms)
+        if report is None:
+            trace = self._read()
+            return analyze(trace, step_ms=step_ms), trace
         try:
-            return analyze(read(self.trace), step_ms=step_ms)
+            return report, self._read()
+        except UsageError:
+            return report, None
+
+    def _written(self, step_ms: float | None) -> WindowReport | None:
+        """Findings that a publisher wrote; a step time that is handed over makes others of them."""
+        return _decoded(self.findings) if self.findings is not None and step_ms is None else None
+
+    def _read(self) -> Trace:
+        if self.trace is None:
+            raise UsageError(f"{self.path} holds no trace, and no findings that this version can use")
+        try:
+            return read(self.trace)
         except TraceError as error:
             raise UsageError(str(error)) from error
-
-    def read(self) -> Trace | None:
-        """The trace; None where it is not there or cannot be read, and only the findings are."""
-        try:
-            return read(self.trace) if self.trace is not None else None
-        except TraceError:
-            return None
 
 
 @dataclass(frozen=True)

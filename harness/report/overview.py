@@ -13,10 +13,10 @@ from harness.report.find import Run
 from harness.report.find import Window as Place
 from harness.report.findings import verdict_style
 from harness.report.units import duration, share
-from harness.trace.schema import SCHEMA_VERSION, DeviceTime, StepTime, Verdict, Window
+from harness.trace.schema import SCHEMA_VERSION, DeviceTime, StepTime, Verdict, Window, WindowReport
 
 ANALYZED = 20
-"""Windows without findings of their own are analyzed for the list, the newest so many."""
+"""Windows without findings of their own are analyzed for a list, the newest so many; of runs, the first."""
 NOTABLE = 0.02
 """A smaller change is none: medians of a few steps differ by as much from window to window."""
 
@@ -55,16 +55,22 @@ def glance(place: Place, *, may_analyze: bool = True) -> Glance | None:
     if not may_analyze or place.trace is None:
         return None
     try:
-        report = place.report()
+        return _glance_of(place.report())
     except UsageError:
         return None
+
+
+def _glance_of(report: WindowReport) -> Glance:
     return Glance(report.schema_version, report.window, report.step_time, report.device, report.verdict)
 
 
-def windows_section(run: Run, shown: Place) -> Section:
-    """Every window of a run, oldest first, each against the one before it."""
+def windows_section(run: Run, shown: Place, report: WindowReport) -> Section:
+    """Every window of a run, oldest first, each against the one before it. report: of the one shown below."""
     first = len(run.windows) - ANALYZED
-    found = [glance(place, may_analyze=number >= first) for number, place in enumerate(run.windows)]
+    found = [
+        _glance_of(report) if place == shown else glance(place, may_analyze=number >= first)
+        for number, place in enumerate(run.windows)
+    ]
     kinds = {
         _is_unprofiled(found_one) for found_one in found if found_one is not None and found_one.step_us is not None
     }
@@ -123,16 +129,18 @@ def _is_unprofiled(found: Glance) -> bool:
 
 
 def trend(now: float | None, before: float | None, *, more_is: str) -> Cell:
-    """An arrow with the change in percent: `▲ 12 %`; `=` for a change that means nothing."""
+    """An arrow with the change: `▲ 12 %`, `▲ 2.5 ×`; `=` for one that means nothing."""
     if now is None or not before:
         return ""
     change = now / before - 1
     if abs(change) < NOTABLE:
         return Styled("=", "dim")
     less_is = "green" if more_is == "red" else "red"
+    if change >= 1:
+        return Styled(f"▲ {1 + change:,.3g} ×", more_is)
     if change > 0:
-        return Styled(f"▲ {100 * change:,.0f} %", more_is)
-    return Styled(f"▼ {-100 * change:,.0f} %", less_is)
+        return Styled(f"▲ {100 * change:.0f} %", more_is)
+    return Styled(f"▼ {-100 * change:.0f} %", less_is)
 
 
 def newest(runs: Sequence[Run]) -> Run:
@@ -152,8 +160,8 @@ def runs_section(logdir: Path, runs: Sequence[Run], shown: Run) -> Section:
         text("verdict"),
     ]
     rows: list[list[Cell]] = []
-    for run in runs:
-        found = glance(run.windows[-1], may_analyze=run is shown)
+    for number, run in enumerate(runs):
+        found = glance(run.windows[-1], may_analyze=number < ANALYZED)
         rows.append(
             [
                 "▸" if run is shown else "",

@@ -161,8 +161,8 @@ def _window(trace: Trace, found: Steps, work: Work, stray: int, lost_launches: i
 
 def _cost_us(cost: dict[str, Any] | None) -> float | None:
     """None unless the harness knew every part of it."""
-    parts = list(cost.values()) if cost else [None]
-    return float(sum(part for part in parts if part)) if all(isinstance(part, (int, float)) for part in parts) else None
+    parts = [part for part in (cost or {}).values() if isinstance(part, (int, float))]
+    return float(sum(parts)) if cost and len(parts) == len(cost) else None
 
 
 def _step_rows(trace: Trace, found: Steps) -> list[StepRow]:
