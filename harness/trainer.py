@@ -186,7 +186,10 @@ class Trainer:
             if self._scaler is not None and saved["scaler"] is not None:
                 self._scaler.load_state_dict(saved["scaler"])
         except (RuntimeError, ValueError, KeyError) as error:
-            raise UsageError(f"the checkpoint does not fit the model or the optimizer: {error}") from error
+            reason = "\n".join(str(error).splitlines()[:3])
+            raise UsageError(
+                f"resume: the checkpoint is of another model or optimizer than the configuration's: {reason}"
+            ) from error
         checkpoint.restore_random_state(saved["random"])
         self.state = State(**saved["state"])
         self._saved_step = self.state.step
@@ -364,7 +367,9 @@ class Trainer:
         """Bring the losses that are still on the device here, and stop at one that is not finite."""
         if not self._unread:
             return
-        losses = torch.stack(self._unread).tolist()
+        # One copy from a GPU in place of one for each loss; on the CPU each is at hand.
+        on_gpu = self._device.type != "cpu"
+        losses = torch.stack(self._unread).tolist() if on_gpu else [loss.item() for loss in self._unread]
         first = self.state.step - len(losses)
         self._unread.clear()
         for offset, loss in enumerate(losses):
