@@ -131,7 +131,16 @@ class Document(msgspec.Struct):
     distributedInfo: DistributedInfo | None = None
     harness: HarnessFacts | None = None
     torch_version: str | None = None
-    displayTimeUnit: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+# The header is decoded field by field: one that is not as expected costs a warning, not the file.
+_HEADER: dict[str, Any] = {
+    "deviceProperties": list[DeviceProperties],
+    "distributedInfo": DistributedInfo | None,
+    "harness": HarnessFacts | None,
+    "torch_version": str | None,
+}
 
 
 class _ExactComplete(Complete, gc=False, tag_field="ph", tag="X"):
@@ -145,7 +154,9 @@ class _ExactInstant(Instant, gc=False, tag_field="ph", tag="i"):
 def _decoders(*events: Any) -> tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]:
     """Decoders of a whole object, and of the bare list that older tools write."""
     event_list = list[Union[(*events, Metadata, *_COUNTED)]]  # type: ignore[valid-type]
-    document = msgspec.defstruct("TypedDocument", [("traceEvents", event_list)], bases=(Document,))
+    fields: list[Any] = [("traceEvents", event_list, msgspec.field(default_factory=list))]
+    fields += [(name, Raw, NOTHING) for name in _HEADER]
+    document = msgspec.defstruct("UndecodedHeader", fields)
     return msgspec.json.Decoder(document), msgspec.json.Decoder(event_list)
 
 
@@ -166,5 +177,18 @@ def decode(data: bytes) -> Document:
     document_decoder, list_decoder = _EXACT if _EPOCH_WITH_FRACTION.search(data, 0, 1 << 16) else _FAST
     if data[:64].lstrip()[:1] == b"[":
         return Document(traceEvents=list_decoder.decode(data))
-    document: Document = document_decoder.decode(data)
-    return document
+    undecoded = document_decoder.decode(data)
+    return header(undecoded.traceEvents, {name: bytes(getattr(undecoded, name)) for name in _HEADER})
+
+
+def header(events: list[Any], fields: dict[str, bytes]) -> Document:
+    """A document of decoded events and the JSON of its header fields; empty for a field that is missing."""
+    known: dict[str, Any] = {}
+    warnings = []
+    for name, raw in fields.items():
+        try:
+            if raw:
+                known[name] = msgspec.json.decode(raw, type=_HEADER[name])
+        except msgspec.MsgspecError as error:
+            warnings.append(f"{name} of the file is not as expected and was left out: {error}")
+    return Document(traceEvents=events, warnings=tuple(warnings), **known)

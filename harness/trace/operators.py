@@ -41,13 +41,16 @@ class HostCalls(NamedTuple):
     """Index into the trace, in preorder."""
     kept: NDArray[np.bool_]
     """Not folded into a caller of the same name that called nothing else (`_remove_dup_nodes`)."""
+    asynchronous: NDArray[np.bool_]
+    """Collectives: they have a total time and nothing of their own."""
 
 
 def host_calls(trace: Trace) -> HostCalls:
     """Nests operators, annotations and runtime calls as torch's table does, which is not always by thread.
 
-    A runtime call stands under the operator that its `External id` names, or, naming none, on the thread that
-    stopped the profiler (`setKinetoTID` of torch/csrc/profiler/collection.cpp). Collectives are marked
+    A runtime call stands on the thread of the operator that its `External id` names, or, naming none, on the
+    thread that stopped the profiler, and so does the profiler's own time, `overhead` (`setKinetoTID` of
+    torch/csrc/profiler/collection.cpp). Collectives are marked
     asynchronous (`c10d::Work`): they hold nothing and nothing holds them. Python functions hold nothing
     either: they have no rows, and time taken off for them would be in no row at all.
     """
@@ -57,16 +60,17 @@ def host_calls(trace: Trace) -> HostCalls:
     runtime = kind == Kind.RUNTIME
     causer = operator_of(trace, trace.external[at[runtime]])
     lane[runtime] = np.where(causer >= 0, trace.thread[causer], stopping_thread(trace))
-    alone = kind == Kind.OVERHEAD
+    lane[kind == Kind.OVERHEAD] = stopping_thread(trace)
+    collective = np.zeros(len(at), bool)
     annotated = np.flatnonzero(kind == Kind.ANNOTATION)
-    alone[annotated] = trace.named(at[annotated], is_collective)
-    lane[alone] = len(trace.threads) + np.arange(np.count_nonzero(alone))
+    collective[annotated] = trace.named(at[annotated], is_collective)
+    lane[collective] = len(trace.threads) + np.arange(np.count_nonzero(collective))
     calls = nest(trace.ts[at], trace.end[at], lane)
     event = at[calls.event]
     called = calls.parent >= 0
     children = np.bincount(calls.parent[called], minlength=len(event))
     kept = ~(called & (trace.name[event] == trace.name[event[calls.parent]]) & (children[calls.parent] == 1))
-    return HostCalls(calls, event, kept)
+    return HostCalls(calls, event, kept, collective[calls.event])
 
 
 def is_collective(name: str) -> bool:
@@ -153,8 +157,9 @@ def host_samples(
     duration = trace.dur[event]
     place = np.full(len(trace), -1, np.int64)
     place[event] = np.arange(len(event))
-    own = np.zeros(len(event), np.int64)
+    own = np.zeros(len(event), np.int64)  # device time of what each call launched itself
     work = np.flatnonzero(launched_by >= 0)
+    work = work[place[launched_by[work]] >= 0]
     np.add.at(own, place[launched_by[work]], trace.dur[work])
     used = memory_usage(trace, trace.ts[event], trace.end[event])
 
@@ -164,7 +169,7 @@ def host_samples(
         keeper[i] = keeper[calls.parent[i]]
     selves = []
     for values in (duration, used.cpu, used.device):
-        own_share = values - calls.child_sums(values)
+        own_share = np.where(host.asynchronous, 0, values - calls.child_sums(values))
         folded = np.zeros(len(event), np.int64)
         np.add.at(folded, keeper, own_share)
         selves.append(folded)

@@ -310,6 +310,7 @@ def columns(
                     if event.name == "thread_name" and event.args is not None
                 }
     column = rows.columns()
+    warnings = (*document.warnings, *warnings)
     kinds = np.array([_CODE_OF_CATEGORY.get(c, Kind.OTHER) for c in rows.categories], np.int8)
     kind = kinds[column["category"]]
     counts.update(dict(zip(rows.categories, np.bincount(column["category"]).tolist(), strict=True)))
