@@ -82,9 +82,10 @@ def test_recorded_steps_have_the_profilers_numbers(tmp_path: Path):
 
 
 def test_python_functions_take_nothing_off_self_times(tmp_path: Path):
-    """With stacks, torch 2.14 nests Python functions among the operators but gives them no rows, so what it takes
-    off for them is in no row, and since they cross annotations its self times may even be negative. Ours is what
-    the raw events say: an annotation's duration less that of the operators and annotations directly inside."""
+    """With stacks, torch 2.14 nests Python functions among the operators but gives them no rows, so what it
+    takes off for them is in no row, and since they cross annotations its self times may even be negative.
+    Ours is what the raw events say: an annotation's duration less that of the operators and annotations
+    directly inside."""
     with profile(activities=[ProfilerActivity.CPU], with_stack=True) as profiler:
         train()
     recorded = Recorded(profiler, tmp_path / "trace.json")
@@ -119,10 +120,10 @@ def process_group(store: Path) -> Iterator[None]:
 
 
 def test_collectives_nest_in_nothing_as_in_torch(tmp_path: Path):
-    with process_group(tmp_path / "store"), profile(activities=[ProfilerActivity.CPU]) as profiler:
-        with record_function("step"):
-            for _ in range(3):
-                dist.all_reduce(torch.ones(10))
+    recording = profile(activities=[ProfilerActivity.CPU])
+    with process_group(tmp_path / "store"), recording as profiler, record_function("step"):
+        for _ in range(3):
+            dist.all_reduce(torch.ones(10))
     recorded = Recorded(profiler, tmp_path / "trace.json")
     recorded.assert_rows_equal(by_shape=False)
     assert any(row.name == "gloo:all_reduce" for row in recorded.report.operators)

@@ -23,8 +23,8 @@ def is_device_copy_of_an_annotation(row: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("name", TRUTH)
 def test_every_row_of_key_averages_is_there_with_its_count_times_and_memory(name: str):
-    """To the nanosecond, where the issue asks for a microsecond. Truth keeps one row for each name, so that of
-    an annotation's device copy has replaced the host's there; it is skipped here and asked below."""
+    """To the nanosecond, where a microsecond is asked. Truth keeps one row for each name, so an annotation's
+    device copy has replaced the host's there; it is skipped, and asked of the printed tables below."""
     rows = {(row.name, row.is_annotation): row for row in rows_of(name)}
     for expected in TRUTH[name]["key_averages"]:
         if is_device_copy_of_an_annotation(expected):
@@ -94,10 +94,10 @@ COLUMNS = {
 def test_printed_tables_are_reproduced_in_every_digit(name: str):
     """Annotations are in them twice, once for the host; the device's copy is the one without CPU time.
 
-    One cell of each table is wrong: torch before 2.14 also gave an `overhead` event the kernels of the operator
-    that it interrupted (2.14 skips them, autograd/profiler.py: "would otherwise inflate reported device time"),
-    so they are twice in the device total of the training_step around it. The raw events prove it: the excess is
-    the time of the kernels that this operator's `External id` names, to the last digit.
+    One cell of each table is wrong: torch before 2.14 also gave an `overhead` event the kernels of the
+    operator that it interrupted (2.14 skips them, autograd/profiler.py: "would otherwise inflate reported
+    device time"), so they are twice in the device total of the training_step around it. The raw events prove
+    it: the excess is the time of the kernels that this operator's `External id` names, to the last digit.
     """
     rows = rows_of(name)
     twice = time_of_kernels_counted_for_overhead(name)
