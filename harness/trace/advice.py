@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple
 
 from harness.trace.culprits import Culprit, line_of_longest
+from harness.trace.flops import ELEMENTWISE, FLOPS
 from harness.trace.reader import Trace
 from harness.trace.schema import (
     Advice,
@@ -13,6 +15,7 @@ from harness.trace.schema import (
     Copy,
     DeviceInfo,
     Idle,
+    IdleCause,
     Kernel,
     Memory,
     Operator,
@@ -22,11 +25,12 @@ from harness.trace.schema import (
 from harness.trace.shares import Shares
 from harness.trace.thresholds import WORTH_ADVICE
 
-FP32_MATRIX = re.compile(r"f32f32_f32f32_f32|sgemm|_sgemm_|scudnn|ffma|_f32_", re.IGNORECASE)
-MATRIX = re.compile(r"gemm|nvjet|cutlass|fprop|dgrad|wgrad|conv", re.IGNORECASE)
-SCORES = re.compile(r"softmax", re.IGNORECASE)
-# An allocator's peak over this share of the device leaves little for fragmentation and the next batch size.
+FP32 = re.compile(r"sgemm|scudnn|ffma|f32f32_f32f32_f32|_f32_", re.IGNORECASE)
+NOT_FP32 = re.compile(r"tf32|bf16|f16|tensorop|s1688", re.IGNORECASE)
+PRODUCT = re.compile(r"gemm|nvjet|cutlass|fprop|dgrad|wgrad|conv", re.IGNORECASE)
+# An allocator's peak over this share of the device leaves little for fragmentation and a larger batch.
 NEARLY_FULL = 0.85
+MEMORY_OPERATORS_NAMED = 3
 
 
 class Findings(NamedTuple):
@@ -44,284 +48,296 @@ class Findings(NamedTuple):
     devices: list[DeviceInfo]
     synchronizing: Culprit | None
 
+    @property
+    def kernel_us(self) -> float:
+        return sum(kernel.total_us for kernel in self.kernels)
+
+    def host_during(self, reason: IdleCause) -> list[str]:
+        """Names of what the host did meanwhile, longest first."""
+        return [doing.name for row in self.idle if row.reason == reason for doing in row.host]
+
 
 def advice(label: VerdictLabel, found: Findings) -> list[Advice]:
-    """For the verdict first, then for whatever else takes a tenth of the step or nearly fills the device."""
-    share = found.shares
-    lists = {
-        "input-bound": _input,
-        "sync-bound": _sync,
-        "overhead-bound": _overhead,
-        "copy-bound": _copy,
-        "communication-bound": _communication,
-        "compute-bound": _compute,
-        "memory-bound": _memory_bandwidth,
-        "device-bound": _device,
-        "cpu-bound": _cpu,
-    }
-    result = lists[label](found) if label in lists else []
-    if share is not None:
-        secondary = {
-            "input-bound": (share.input, _input),
-            "sync-bound": (share.sync, _sync),
-            "overhead-bound": (share.host, _overhead),
-            "copy-bound": (share.copy, _copy),
-            "communication-bound": (share.communication, _communication),
-        }
-        for other, (value, advise) in sorted(secondary.items(), key=lambda item: -item[1][0]):
-            if other != label and value >= WORTH_ADVICE.value:
-                result += advise(found)[:1]
-    return result + _memory_capacity(found)
+    """For the verdict first, then for whatever else takes a tenth of the step, then for memory."""
+    result = _FOR[label](found) if label in _FOR else []
+    if found.shares is not None:
+        others = {other: getattr(found.shares, share) for other, share in _SHARE_OF.items() if other != label}
+        for other, share in sorted(others.items(), key=lambda item: -item[1]):
+            if share >= WORTH_ADVICE.value:
+                result += _FOR[other](found)[:1]
+    return result + _nearly_full(found)
+
+
+def memory_advice(found: Findings) -> list[Advice]:
+    """What the operators that allocate most point to, largest first.
+
+    Results of products, convolutions and attention are kept for the backward pass: checkpointing recomputes
+    them. Results of element-wise operators need not exist: fusion never writes them.
+    """
+    rows = [row for row in found.operators if row.device_type == "cpu" and not row.is_annotation]
+    result: list[Advice] = []
+    named: set[int] = set()
+    for row in sorted(rows, key=_held, reverse=True):
+        kind = row.name.removeprefix("aten::")
+        kept, fusible = kind in FLOPS, ELEMENTWISE.fullmatch(kind) is not None
+        # A wrapper holds just what it wraps; the outermost speaks for them.
+        if not (kept or fusible) or "backward" in kind or _held(row) <= 0 or _held(row) in named:
+            continue
+        named.add(_held(row))
+        what = f"{row.name} holds {_held(row) / 2**20:.4g} MiB more after its {row.count} calls than before."
+        result.append(
+            _advise(
+                found, "activation checkpointing", f"{what} torch.utils.checkpoint recomputes it.", row.name
+            )
+            if kept
+            else _advise(found, "fusion", f"{what} torch.compile need not write it.", row.name)
+        )
+    return result[:MEMORY_OPERATORS_NAMED]
+
+
+def _held(row: Operator) -> int:
+    return row.device_memory_bytes or row.cpu_memory_bytes
+
+
+def _advise(found: Findings, lever: str, reason: str, operator: str | None = None) -> Advice:
+    """One piece of advice, with the line of the operator's longest call."""
+    line = line_of_longest(found.trace, operator) if operator is not None else None
+    return Advice(lever=lever, reason=" ".join(reason.split()), operator=operator, line=line)
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f} %"
 
 
-def _of_step(found: Findings, name: str) -> str:
-    return _percent(getattr(found.shares, name)) + " of the step" if found.shares is not None else "the step"
+def _of_step(found: Findings, share: str) -> str:
+    return f"{_percent(getattr(found.shares, share))} of the step" if found.shares is not None else "the step"
 
 
 def _input(found: Findings) -> list[Advice]:
-    doing = next((row.host for row in found.idle if row.reason == "input"), [])
-    where = f", mostly in {doing[0].name}" if doing else ""
-    loader = next((a for a in found.annotations if "DataLoader" in a.name or a.name == "data"), None)
+    doing = found.host_during("input")
+    loader = next((a.name for a in found.annotations if "DataLoader" in a.name or a.name == "data"), None)
     return [
-        Advice(
-            lever="DataLoader workers",
-            reason=f"The device is idle for {_of_step(found, 'input')} while the loop fetches a "
-            f"batch{where}. "
-            "Raise num_workers (with persistent_workers and prefetch_factor) until the loader is ahead of "
-            "the "
-            "device, or do less for each sample: decode once, cache, move augmentation to the device.",
-            operator=loader.name if loader is not None else None,
+        _advise(
+            found,
+            "DataLoader workers",
+            f"""The loop fetches batches while the device is idle for {_of_step(found, "input")}
+            {f", mostly in {doing[0]}" if doing else ""}. Raise num_workers (with persistent_workers and
+            prefetch_factor) until the loader is ahead of the device, or do less for each sample: decode once,
+            cache, move augmentation to the device.""",
+            loader,
         ),
-        Advice(
-            lever="pinned memory",
-            reason="pin_memory=True and non_blocking=True let the next batch's copy run beside the model.",
+        _advise(
+            found,
+            "pinned memory",
+            "pin_memory=True and non_blocking=True let the next batch's copy run beside the model.",
         ),
     ]
 
 
 def _sync(found: Findings) -> list[Advice]:
     culprit = found.synchronizing
-    what = (
-        f"{culprit.operator} waited {culprit.calls} times, {culprit.time_us / 1000:.3g} ms in the window. "
+    waited = (
+        f"{culprit.operator} waited {culprit.calls} times, {culprit.time_us / 1000:.3g} ms in the window."
         if culprit is not None
         else ""
     )
-    return [
-        Advice(
-            lever="remove .item() and other synchronisations",
-            reason=f"The device is idle for {_of_step(found, 'sync')} because the host had waited for it "
-            f"and then "
-            f"had nothing queued. {what}Keep losses and metrics on the device and read them every n "
-            f"steps; avoid "
-            ".item(), .cpu(), print(tensor), nonzero and boolean indexing in the step.",
-            operator=culprit.operator if culprit is not None else None,
-            line=culprit.line if culprit is not None else None,
-        )
-    ]
+    item = _advise(
+        found,
+        "remove .item() and other synchronisations",
+        f"""The device is idle for {_of_step(found, "sync")} because the host had waited for it and then had
+        nothing queued. {waited} Keep losses and metrics on the device and read them every n steps; avoid
+        .item(), .cpu(), print(tensor), nonzero and boolean indexing in the step.""",
+    )
+    if culprit is None:
+        return [item]
+    return [Advice(lever=item.lever, reason=item.reason, operator=culprit.operator, line=culprit.line)]
 
 
 def _overhead(found: Findings) -> list[Advice]:
-    doing = next((row.host for row in found.idle if row.reason == "host_late"), [])
-    busiest = next((a.name for a in doing if a.name.startswith("aten::")), None)
+    doing = found.host_during("host_late")
     launches = sum(kernel.count for kernel in found.kernels)
-    mean = sum(kernel.total_us for kernel in found.kernels) / launches if launches else 0.0
-    names = ", ".join(a.name for a in doing[:3])
+    mean = found.kernel_us / launches if launches else 0.0
     result = [
-        Advice(
-            lever="CUDA graphs or torch.compile",
-            reason=f"The device is idle for {_of_step(found, 'host')} because launches come too late: "
-            f"{launches} "
-            f"device events of {mean:.3g} µs on average. While the device waited the host was in "
-            f"{names or 'no span'}. "
-            'torch.compile(mode="reduce-overhead") or a captured CUDA graph launches a whole step at once.',
-            operator=busiest,
-            line=line_of_longest(found.trace, busiest) if busiest is not None else None,
+        _advise(
+            found,
+            "CUDA graphs or torch.compile",
+            f"""The device is idle for {_of_step(found, "host")} because launches come too late: {launches}
+            device events of {mean:.3g} µs on average. While it waited the host was in
+            {", ".join(doing[:3]) or "no span"}. torch.compile(mode="reduce-overhead") or a captured CUDA
+            graph launches a whole step at once.""",
+            next((name for name in doing if name.startswith("aten::")), None),
         ),
-        Advice(
-            lever="bigger batch",
-            reason="The host's cost of a step does not grow with the batch; until the device is busy a "
-            "larger batch "
-            "is nearly free.",
+        _advise(
+            found,
+            "bigger batch",
+            """The host's cost of a step hardly grows with the batch; until the device is busy, a larger batch
+            is nearly free.""",
         ),
     ]
     optimizer = [a for a in found.annotations if a.name.startswith("Optimizer.step")]
     whole = sum(a.host_us for a in found.annotations if a.name == "ProfilerStep*")
     spent = sum(a.host_us for a in optimizer)
     if optimizer and whole and spent / whole >= WORTH_ADVICE.value:
+        name = optimizer[0].name
         result.append(
-            Advice(
-                lever="fused optimizer",
-                reason=f"{optimizer[0].name} takes {_percent(spent / whole)} of the host's step; "
-                f"fused=True is one "
-                "kernel for each group of parameters.",
-                operator=optimizer[0].name,
+            _advise(
+                found,
+                "fused optimizer",
+                f"""{name} takes {_percent(spent / whole)} of the host's step; fused=True is one kernel for
+                each group of parameters.""",
+                name,
             )
         )
     return result
 
 
 def _copy(found: Findings) -> list[Advice]:
-    exposed = sorted(found.copies, key=lambda copy: copy.hidden_us - copy.time_us)
-    if not exposed:
+    if not found.copies:
         return []
-    worst = exposed[0]
-    rate = worst.bytes / worst.time_us / 1000 if worst.time_us else 0.0
-    pinned = (
-        "It is pageable memory, which the driver stages and the host waits for: pin_memory=True in the "
-        "DataLoader "
-        "and .to(device, non_blocking=True)."
+    worst = max(found.copies, key=lambda copy: copy.time_us - copy.hidden_us)
+    rate, hidden = worst.bytes / worst.time_us / 1000, worst.hidden_us / worst.time_us
+    remedy = (
+        """It is pageable memory, which the driver stages and the host waits for: pin_memory=True in the
+        DataLoader and .to(device, non_blocking=True)."""
         if worst.pageable
         else "Issue it on a stream of its own, one batch ahead of its use."
     )
     return [
-        Advice(
-            lever="pinned memory and non-blocking copies" if worst.pageable else "overlap copies",
-            reason=f"Copies with nothing beside them take {_of_step(found, 'copy')}. {worst.name}: "
-            f"{worst.count} "
-            f"copies, {worst.bytes / 2**20:.4g} MiB at {rate:.3g} GB/s, "
-            f"{_percent(worst.hidden_us / worst.time_us if worst.time_us else 0.0)} hidden behind "
-            f"kernels. {pinned}",
-            operator=worst.operator,
-            line=line_of_longest(found.trace, worst.operator) if worst.operator is not None else None,
+        _advise(
+            found,
+            "pinned memory and non-blocking copies" if worst.pageable else "overlap copies",
+            f"""Copies with nothing beside them take {_of_step(found, "copy")}. {worst.name}: {worst.count}
+            copies, {worst.bytes / 2**20:.4g} MiB at {rate:.3g} GB/s, {_percent(hidden)} hidden behind
+            kernels. {remedy}""",
+            worst.operator,
         ),
-        Advice(
-            lever="copy less",
-            reason="Send compact types (uint8 images, int32 tokens) and convert on the device.",
+        _advise(
+            found, "copy less", "Send compact types (uint8 images, int32 tokens) and convert on the device."
         ),
     ]
 
 
 def _communication(found: Findings) -> list[Advice]:
-    kernels = [kernel for kernel in found.kernels if kernel.kind == "communication"]
-    if not kernels:
+    top = next((kernel for kernel in found.kernels if kernel.kind == "communication"), None)
+    if top is None:
         return []
-    top = kernels[0]
-    uneven = top.max_us > 2 * top.mean_us
     return [
-        Advice(
-            lever="find the late rank" if uneven or found.trace.distributed is not None else "overlap",
-            reason=f"Communication with no computation beside it takes {_of_step(found, 'communication')}; "
-            f"{top.name} runs {top.mean_us / 1000:.3g} ms on average, {top.max_us / 1000:.3g} ms at most. A "
-            "collective that waits inside its kernel waits for another rank: compare the ranks' windows.",
-            operator=top.operator,
+        _advise(
+            found,
+            "find the late rank",
+            f"""Communication with no computation beside it takes {_of_step(found, "communication")};
+            {top.name} runs {top.mean_us / 1000:.3g} ms on average, {top.max_us / 1000:.3g} ms at most. A
+            collective whose time is not explained by its bytes is waiting inside its kernel for another
+            rank: compare the ranks' windows.""",
+            top.operator,
         ),
-        Advice(
-            lever="bucket size and overlap",
-            reason="If all ranks arrive together, tune DDP's bucket_cap_mb, gradient_as_bucket_view, "
-            "gradient "
-            "accumulation with no_sync(), or compress to bf16 (bf16_compress_hook).",
+        _advise(
+            found,
+            "bucket size and overlap",
+            """If all ranks arrive together, tune DDP's bucket_cap_mb, accumulate gradients under no_sync(),
+            or send bf16 (bf16_compress_hook).""",
         ),
     ]
 
 
 def _compute(found: Findings) -> list[Advice]:
     result = []
-    matrix = [k for k in found.kernels if k.kind == "compute" and MATRIX.search(k.name)]
-    full = next((k for k in matrix if FP32_MATRIX.search(k.name)), None)
-    if full is not None:
+    slow = next((k for k in found.kernels if k.kind == "compute" and _is_fp32_product(k.name)), None)
+    if slow is not None:
         result.append(
-            Advice(
-                lever="lower precision",
-                reason=f"{full.operator or full.name} multiplies in fp32 ({full.total_us / 1000:.3g} ms "
-                f"of the window). "
-                'torch.autocast(dtype=torch.bfloat16), or torch.set_float32_matmul_precision("high") for '
-                "TF32, "
-                "uses the tensor cores.",
-                operator=full.operator,
-                line=line_of_longest(found.trace, full.operator) if full.operator is not None else None,
+            _advise(
+                found,
+                "lower precision",
+                f"""{slow.operator or slow.name} multiplies in fp32, {slow.total_us / 1000:.3g} ms of the
+                window. torch.autocast(dtype=torch.bfloat16), or torch.set_float32_matmul_precision("high")
+                for TF32, uses the tensor cores.""",
+                slow.operator,
             )
         )
-    result += _attention(found)
-    top = _top_operator(found)
-    result.append(
-        Advice(
-            lever="less arithmetic",
-            reason="The device computes for most of the step: what is left is a smaller or sparser model, "
-            "fp8, or more "
-            "devices. Only from here on do faster kernels make a faster step.",
-            operator=top,
-            line=line_of_longest(found.trace, top) if top is not None else None,
-        )
-    )
-    return result
+    return [
+        *result,
+        *_attention(found),
+        _advise(
+            found,
+            "less arithmetic",
+            """The device computes for most of the step. What is left is a smaller or sparser model, fp8, or
+            more devices; only from here on does a faster kernel make a faster step.""",
+            _top_operator(found),
+        ),
+    ]
+
+
+def _is_fp32_product(kernel: str) -> bool:
+    return bool(PRODUCT.search(kernel) and FP32.search(kernel) and not NOT_FP32.search(kernel))
 
 
 def _memory_bandwidth(found: Findings) -> list[Advice]:
-    top = _top_operator(found)
     return [
-        Advice(
-            lever="fusion",
-            reason="Kernels that read and write memory take most of the step. torch.compile fuses "
-            "element-wise chains "
-            "into one pass; fused losses, norms and optimizers do the same by hand.",
-            operator=top,
-            line=line_of_longest(found.trace, top) if top is not None else None,
+        _advise(
+            found,
+            "fusion",
+            """Kernels that read and write memory take most of the step. torch.compile fuses element-wise
+            chains into one pass; fused losses, norms and optimizers do the same by hand.""",
+            _top_operator(found),
         ),
-        Advice(lever="smaller types", reason="bf16 halves the bytes of every pass."),
+        _advise(found, "smaller types", "bf16 halves the bytes of every pass."),
         *_attention(found),
     ]
 
 
 def _attention(found: Findings) -> list[Advice]:
-    softmax = [k for k in found.kernels if SCORES.search(k.name) and "log_softmax" not in k.name.lower()]
-    products = any(o.name == "aten::bmm" and o.device_time_us for o in found.operators)
-    total = sum(k.total_us for k in found.kernels)
-    if not softmax or not products or sum(k.total_us for k in softmax) < 0.02 * total:
+    """Attention by hand: batched products and a softmax that is not a loss's, which takes a fiftieth of the
+    kernels' time at least."""
+    softmax = [k for k in found.kernels if "softmax" in k.name.lower() and "log" not in (k.operator or "")]
+    products = any(row.name == "aten::bmm" and row.device_time_us for row in found.operators)
+    if not products or not softmax or sum(k.total_us for k in softmax) < 0.02 * found.kernel_us:
         return []
     return [
-        Advice(
-            lever="flash attention",
-            reason="Batched products with a softmax between them write the whole score matrix; "
-            "F.scaled_dot_product_attention keeps it on the chip.",
-            operator=softmax[0].operator,
+        _advise(
+            found,
+            "flash attention",
+            """Batched products with a softmax between them write the whole score matrix;
+            F.scaled_dot_product_attention keeps it on the chip.""",
+            softmax[0].operator,
         )
     ]
 
 
 def _device(found: Findings) -> list[Advice]:
     result = []
-    serial, total = found.serialization, sum(kernel.total_us for kernel in found.kernels)
-    if serial is not None and total and serial.serial_small_us >= WORTH_ADVICE.value * total:
+    serial = found.serialization
+    if serial is not None and serial.serial_small_us >= WORTH_ADVICE.value * found.kernel_us > 0:
         result.append(
-            Advice(
-                lever="bigger kernels",
-                reason=f"{serial.serial_small_count} kernels ran alone on fewer multiprocessors than the "
-                f"device has, "
-                f"{_percent(serial.serial_small_us / total)} of device time: a bigger batch, "
-                f"torch.compile, batched "
-                "or foreach operators, or a second stream fill the rest.",
-                operator=serial.kernels[0].name if serial.kernels else None,
+            _advise(
+                found,
+                "bigger kernels",
+                f"""{serial.serial_small_count} kernels ran alone on fewer multiprocessors than the device
+                has, {_percent(serial.serial_small_us / found.kernel_us)} of device time: a bigger batch,
+                torch.compile, batched or foreach operators, or a second stream fill the rest.""",
             )
         )
     if not any(row.flops for row in found.operators):
         result.append(
-            Advice(
-                lever="record shapes",
-                reason="Without record_shapes there are no FLOPs and no least bytes, so nothing says "
-                "whether these "
-                "kernels compute or move memory.",
+            _advise(
+                found,
+                "record shapes",
+                """Without record_shapes there are no FLOPs and no least bytes, so little says whether these
+                kernels compute or move memory.""",
             )
         )
     return result
 
 
 def _cpu(found: Findings) -> list[Advice]:
-    top = max(
-        (row for row in found.operators if not row.is_annotation),
-        key=lambda r: r.self_cpu_time_us,
-        default=None,
-    )
+    rows = [row for row in found.operators if not row.is_annotation]
+    top = max(rows, key=lambda row: row.self_cpu_time_us, default=None)
     return [
-        Advice(
-            lever="the host's operators",
-            reason="No device is in use; the step is as long as its operators on the host. Threads "
-            "(torch.set_num_threads), torch.compile and channels_last help there; a device helps more.",
-            operator=top.name if top is not None else None,
-            line=line_of_longest(found.trace, top.name) if top is not None else None,
+        _advise(
+            found,
+            "the host's operators",
+            """No device is in use; the step is as long as its operators on the host. Threads
+            (torch.set_num_threads), torch.compile and channels_last help there; a device helps more.""",
+            top.name if top is not None else None,
         )
     ]
 
@@ -332,25 +348,42 @@ def _top_operator(found: Findings) -> str | None:
     return top.name if top is not None and top.self_device_time_us else None
 
 
-def _memory_capacity(found: Findings) -> list[Advice]:
-    """Activation checkpointing where the device is nearly full."""
-    if found.memory is None:
-        return []
-    for pool in found.memory.pools:
-        device = next(
-            (d for d in found.devices if pool.device_type == "device" and d.index == pool.index), None
-        )
-        total = device.total_memory_bytes if device is not None else None
+def _nearly_full(found: Findings) -> list[Advice]:
+    """Where an allocator's peak nearly fills its device."""
+    capacity = {device.index: device.total_memory_bytes for device in found.devices}
+    result = []
+    for pool in found.memory.pools if found.memory is not None else []:
+        total = capacity.get(pool.index) if pool.device_type == "device" else None
         if total and pool.peak_reserved_bytes >= NEARLY_FULL * total:
-            return [
-                Advice(
-                    lever="activation checkpointing",
-                    reason=f"The allocator holds {_percent(pool.peak_reserved_bytes / total)} of the "
-                    f"device at its "
-                    f"peak, in {pool.peak_operator or 'no operator'}. torch.utils.checkpoint recomputes "
-                    f"activations "
-                    "instead of keeping them; fusion keeps fewer.",
-                    operator=pool.peak_operator,
+            result.append(
+                _advise(
+                    found,
+                    "activation checkpointing",
+                    f"""The allocator holds {_percent(pool.peak_reserved_bytes / total)} of device
+                    {pool.index} at its peak, in {pool.peak_operator or "no operator"}.
+                    torch.utils.checkpoint recomputes activations instead of keeping them; fusion keeps
+                    fewer.""",
+                    pool.peak_operator,
                 )
-            ]
-    return []
+            )
+    return result
+
+
+_FOR: dict[VerdictLabel, Callable[[Findings], list[Advice]]] = {
+    "input-bound": _input,
+    "sync-bound": _sync,
+    "overhead-bound": _overhead,
+    "copy-bound": _copy,
+    "communication-bound": _communication,
+    "compute-bound": _compute,
+    "memory-bound": _memory_bandwidth,
+    "device-bound": _device,
+    "cpu-bound": _cpu,
+}
+_SHARE_OF: dict[VerdictLabel, str] = {
+    "input-bound": "input",
+    "sync-bound": "sync",
+    "overhead-bound": "host",
+    "copy-bound": "copy",
+    "communication-bound": "communication",
+}

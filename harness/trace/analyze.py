@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 import harness
 from harness.trace import kernels
-from harness.trace.advice import Findings, advice
+from harness.trace.advice import Findings, advice, memory_advice
 from harness.trace.annotations import annotation_rows, phases
 from harness.trace.culprits import synchronizing
 from harness.trace.flops import Cost, costs
@@ -109,7 +110,7 @@ def analyze(trace: Trace, *, step_ms: float | None = None, peaks: DevicePeaks | 
         copies=found.copies,
         streams=kernels.streams(work),
         serialization=found.serialization,
-        memory=found.memory,
+        memory=msgspec.structs.replace(found.memory, advice=memory_advice(found)) if found.memory else None,
         roofline=roof,
         verdict=Verdict(
             label=finding.label,

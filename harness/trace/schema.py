@@ -294,6 +294,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True):
     peak_allocated_bytes: int
     peak_reserved_bytes: int
     pools: list[MemoryPool]
+    advice: list[Advice] = []
+    """What the operators that allocate most point to: checkpointing or fusion."""
 
 
 class Roofline(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,6 +56,16 @@ def test_without_allocator_events_nothing_is_claimed():
     assert {row.peak_memory_bytes for row in report.operators} == {None}
 
 
+def test_operators_that_hold_memory_point_to_checkpointing_or_fusion():
+    points = analyze(read(recorded("eager_transformer_mem"))).memory.advice
+    assert [(point.lever, point.operator) for point in points] == [
+        ("fusion", "aten::clone"),
+        ("activation checkpointing", "aten::mm"),
+        ("activation checkpointing", "aten::linear"),
+    ]
+    assert all(point.line.startswith("gpu_labelled.py(") for point in points)
+
+
 def test_the_recorded_cnns_peak():
     memory = analyze(read(recorded("lab5_cnn_mem"))).memory
     assert memory.peak_allocated_bytes == 1782762496
