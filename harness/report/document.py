@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from harness.trace.schema import Advice
+
 
 class Styled(NamedTuple):
     """Text with a Rich style, which Markdown ignores."""
@@ -66,6 +68,17 @@ class Numbered:
     """A list of things to do: what, and why."""
 
     items: Sequence[tuple[str, str]]
+
+
+def numbered(advice: Sequence[Advice]) -> Numbered:
+    """Advice as a list; where the trace shows it stands in parentheses."""
+    places = [", ".join(part for part in (one.operator, one.line) if part) for one in advice]
+    return Numbered(
+        [
+            (one.lever, f"{one.reason} ({place})" if place else one.reason)
+            for one, place in zip(advice, places, strict=True)
+        ]
+    )
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,13 @@ from harness.report.document import (
     Cell,
     Column,
     Facts,
-    Numbered,
     Paragraph,
     Picture,
     Section,
     Styled,
     Table,
     name,
+    numbered,
     prose,
     text,
 )
@@ -25,7 +25,6 @@ from harness.report.memory import memory_section
 from harness.report.operators import operator_section
 from harness.report.units import duration, rate, share, size
 from harness.trace.schema import (
-    Advice,
     Annotation,
     Copy,
     DeviceTime,
@@ -118,14 +117,9 @@ def _verdict(report: WindowReport) -> Section:
         columns = [text("measure"), Column("value"), text(""), Column("threshold"), prose("meaning")]
         blocks.append(Table(columns, [_evidence(evidence) for evidence in verdict.evidence]))
     if verdict.advice:
-        blocks.append(Numbered([_advice(advice) for advice in verdict.advice]))
+        blocks.append(numbered(verdict.advice))
     title = f"{verdict.label}, confidence {share(verdict.confidence)}"
     return Section(Styled(title, verdict_style(verdict.label)), blocks)
-
-
-def _advice(advice: Advice) -> tuple[str, str]:
-    where = ", ".join(part for part in (advice.operator, advice.line) if part)
-    return advice.lever, f"{advice.reason} ({where})" if where else advice.reason
 
 
 def _evidence(evidence: Evidence) -> list[Cell]:

@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import NamedTuple
 
-from harness.report.document import Block, Column, Facts, Paragraph, Section, Table, name, text
+from harness.report.document import Block, Column, Facts, Paragraph, Section, Table, name, numbered
 from harness.report.operators import grouped, label
 from harness.report.units import duration, size
 from harness.trace.schema import MemoryPool, Operator, WindowReport
 
-# What runs over its input element by element or row by row: its output could stay in registers.
-FUSIBLE = re.compile(
-    r"relu|gelu|silu|sigmoid|tanh|dropout|softmax|norm|^aten::_?(?:add|sub|mul|div|pow|exp|neg|where|cat|copy|to|clone)"
-    r"(?:$|_|\.)|_to_copy|loss"
-)
-# What keeps its input or output for the backward pass and takes time to repeat: the body of a layer.
-KEPT_FOR_BACKWARD = re.compile(r"conv|linear|addmm|::mm$|matmul|bmm|attention|embedding|lstm|gru|einsum")
-BACKWARD = re.compile(r"[Bb]ackward|autograd::|AccumulateGrad")
 NOTABLE_GROWTH_BYTES = 2**20
 
 
@@ -38,21 +29,8 @@ def memory_section(report: WindowReport, *, by_shape: bool, rows: int) -> Sectio
     chosen = _largest(report, by_shape)
     if chosen:
         blocks.append(_table(chosen[:rows]))
-        levers = {_lever(row) for row in chosen[:rows]}
-        if "checkpointing" in levers:
-            blocks.append(
-                Paragraph(
-                    "checkpointing: these outputs stay until the backward pass; torch.utils.checkpoint computes them "
-                    "again instead. It lowers the peak where the peak is reached between forward and backward."
-                )
-            )
-        if "fusion" in levers:
-            blocks.append(
-                Paragraph(
-                    "fusion: one pass over memory each; torch.compile, or a fused operator, keeps what lies between "
-                    "them out of memory."
-                )
-            )
+    if report.memory.advice:
+        blocks.append(numbered(report.memory.advice))
     return Section("Memory by operator" + (" and shapes" if by_shape else ""), blocks)
 
 
@@ -110,16 +88,6 @@ def _largest(report: WindowReport, by_shape: bool) -> list[_Row]:
     return sorted((row for row in found if row.total or row.own), key=lambda row: -max(abs(row.total), abs(row.own)))
 
 
-def _lever(row: _Row) -> str:
-    """What a large allocation of the forward pass points to."""
-    operator = row.operator.name
-    if row.total <= 0 or row.operator.is_annotation or BACKWARD.search(operator):
-        return ""
-    if FUSIBLE.search(operator):
-        return "fusion"
-    return "checkpointing" if KEPT_FOR_BACKWARD.search(operator) else ""
-
-
 def _table(rows: list[_Row]) -> Table:
     columns = [
         name("operator"),
@@ -127,7 +95,6 @@ def _table(rows: list[_Row]) -> Table:
         Column("self"),
         Column("peak meanwhile", drop=1),
         Column("calls", drop=2),
-        text("points to", drop=3),
     ]
     return Table(
         columns,
@@ -138,7 +105,6 @@ def _table(rows: list[_Row]) -> Table:
                 size(row.own),
                 "" if row.operator.peak_memory_bytes is None else size(row.operator.peak_memory_bytes),
                 f"{row.operator.count:,}",
-                _lever(row),
             ]
             for row in rows
         ],
