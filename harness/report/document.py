@@ -71,14 +71,13 @@ class Numbered:
 
 
 def numbered(advice: Sequence[Advice]) -> Numbered:
-    """Advice as a list; where the trace shows it stands in parentheses."""
-    places = [", ".join(part for part in (one.operator, one.line) if part) for one in advice]
-    return Numbered(
-        [
-            (one.lever, f"{one.reason} ({place})" if place else one.reason)
-            for one, place in zip(advice, places, strict=True)
-        ]
-    )
+    """Advice as a list, with the operator and the line in parentheses."""
+    items = []
+    for one in advice:
+        named = one.operator if one.operator and one.operator not in one.reason else None
+        place = ", ".join(part for part in (named, one.line) if part)
+        items.append((one.lever, f"{one.reason} ({place})" if place else one.reason))
+    return Numbered(items)
 
 
 @dataclass(frozen=True)

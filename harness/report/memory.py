@@ -85,7 +85,7 @@ def _largest(report: WindowReport, by_shape: bool) -> list[_Row]:
         )
         for row in grouped(report, by_shape)
     ]
-    return sorted((row for row in found if row.total or row.own), key=lambda row: -max(abs(row.total), abs(row.own)))
+    return sorted((row for row in found if row.total or row.own), key=lambda row: (-abs(row.total), -abs(row.own)))
 
 
 def _table(rows: list[_Row]) -> Table:
