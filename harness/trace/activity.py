@@ -28,6 +28,14 @@ class Activity(NamedTuple):
         place = int(np.searchsorted(self.start, t, "right")) - 1
         return int(self.event[place]) if place >= 0 and t < self.end[place] else -1
 
+    def most(self, start: int, end: int, label: Ints) -> int:
+        """Label of what takes most of [start, end); -1 for outside."""
+        first = max(int(np.searchsorted(self.start, start, "right")) - 1, 0)
+        last = int(np.searchsorted(self.start, end, "left"))
+        part = Activity(self.start[first:last], self.end[first:last], self.event[first:last])
+        found = part.shares(Spans(np.array([start]), np.array([end])), label)
+        return max(found, key=lambda place: found[place], default=-1)
+
     def shares(self, spans: Spans, label: Ints) -> dict[int, int]:
         """ns of `spans` by the label of the innermost event; -1 for outside. label: one for each event."""
         inside = spans.within(self.start, self.end)

@@ -14,6 +14,7 @@ from harness.trace.schema import (
     Annotation,
     Copy,
     DeviceInfo,
+    Gap,
     Idle,
     IdleCause,
     Kernel,
@@ -23,7 +24,7 @@ from harness.trace.schema import (
     VerdictLabel,
 )
 from harness.trace.shares import Shares
-from harness.trace.thresholds import WORTH_ADVICE
+from harness.trace.thresholds import LONG_DELAY_US, WORTH_ADVICE
 
 FP32 = re.compile(r"sgemm|scudnn|ffma|f32f32_f32f32_f32|_f32_", re.IGNORECASE)
 NOT_FP32 = re.compile(r"tf32|bf16|f16|tensorop|s1688", re.IGNORECASE)
@@ -46,6 +47,8 @@ class Findings(NamedTuple):
     serialization: Serialization | None
     memory: Memory | None
     devices: list[DeviceInfo]
+    gaps: list[Gap]
+    steps: int
     synchronizing: Culprit | None
 
     @property
@@ -120,10 +123,10 @@ def _input(found: Findings) -> list[Advice]:
         _advise(
             found,
             "DataLoader workers",
-            f"""The loop fetches batches while the device is idle for {_of_step(found, "input")}
-            {f", mostly in {doing[0]}" if doing else ""}. Raise num_workers (with persistent_workers and
-            prefetch_factor) until the loader is ahead of the device, or do less for each sample: decode once,
-            cache, move augmentation to the device.""",
+            f"""The loop fetches batches while the device is idle for {_of_step(found, "input")},
+            {f"mostly in {doing[0]}" if doing else "in no span"}. Raise num_workers (with persistent_workers
+            and prefetch_factor) until the loader is ahead of the device, or do less for each sample: decode
+            once, cache, move augmentation to the device.""",
             loader,
         ),
         _advise(
@@ -154,6 +157,28 @@ def _sync(found: Findings) -> list[Advice]:
 
 
 def _overhead(found: Findings) -> list[Advice]:
+    """Many small delays are the cost of launching; one long one in each step is something else."""
+    late = sum(row.time_us for row in found.idle if row.reason == "host_late")
+    late_gaps = [gap for gap in found.gaps if gap.reason == "host_late"]
+    long = [gap for gap in late_gaps if gap.duration_us >= LONG_DELAY_US.value][: max(found.steps, 1)]
+    if long and sum(gap.duration_us for gap in long) >= 0.5 * late:
+        return [_long_delay(found, long, late)]
+    return _launch_overhead(found)
+
+
+def _long_delay(found: Findings, long: list[Gap], late: float) -> Advice:
+    share = sum(gap.duration_us for gap in long) / late
+    return _advise(
+        found,
+        "the host's longest delay",
+        f"""The device is idle for {_of_step(found, "host")} because launches come too late, and {len(long)}
+        long delays are {_percent(min(share, 1.0))} of it: the longest takes {long[0].duration_us / 1000:.3g}
+        ms in {long[0].host or "no span"}, until {long[0].before}. Look there for what the host does besides
+        launching (I/O, logging, host arithmetic, a lock) and move it off the loop's thread.""",
+    )
+
+
+def _launch_overhead(found: Findings) -> list[Advice]:
     doing = found.host_during("host_late")
     launches = sum(kernel.count for kernel in found.kernels)
     mean = found.kernel_us / launches if launches else 0.0
@@ -192,7 +217,7 @@ def _overhead(found: Findings) -> list[Advice]:
 
 
 def _copy(found: Findings) -> list[Advice]:
-    if not found.copies:
+    if not any(copy.time_us for copy in found.copies):
         return []
     worst = max(found.copies, key=lambda copy: copy.time_us - copy.hidden_us)
     rate, hidden = worst.bytes / worst.time_us / 1000, worst.hidden_us / worst.time_us

@@ -73,6 +73,8 @@ def analyze(trace: Trace, *, step_ms: float | None = None, peaks: DevicePeaks | 
         annotations=annotation_rows(trace, work),
         copies=kernels.copies(trace, work),
         idle=idle_rows(trace, work, list(found_gaps.values()), threads),
+        gaps=longest_gaps(trace, work, list(found_gaps.values()), window_steps, threads),
+        steps=len(window_steps.start),
         serialization=kernels.serialization(trace, work),
         memory=memory(trace, threads.innermost),
         devices=devices,
@@ -100,7 +102,7 @@ def analyze(trace: Trace, *, step_ms: float | None = None, peaks: DevicePeaks | 
             for device, mine in on_device.items()
         ],
         idle=found.idle,
-        gaps=longest_gaps(trace, work, list(found_gaps.values()), window_steps, threads),
+        gaps=found.gaps,
         categories=trace.categories,
         operators=rows,
         operators_by_shape=by_shape,

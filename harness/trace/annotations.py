@@ -26,25 +26,21 @@ def annotation_rows(trace: Trace, work: Work) -> list[Annotation]:
     at = trace.of(Kind.ANNOTATION)
     at = at[np.argsort(trace.ts[at], kind="stable")]
     order = np.argsort(work.launched_at, kind="stable")
-    launched, start, end = work.launched_at[order], work.start[order], work.end[order]
+    launched = work.launched_at[order]
     result = []
     for group in dict.fromkeys(label[at].tolist()):
         calls = at[label[at] == group]
         first = np.searchsorted(launched, trace.ts[calls], "left")
         last = np.searchsorted(launched, trace.end[calls], "left")
-        holding = last > first
-        spans = 0
-        for lo, hi in zip(first[holding].tolist(), last[holding].tolist(), strict=True):
-            spans += int(end[lo:hi].max() - start[lo:hi].min())
-        inside = union(trace.ts[calls], trace.end[calls])
-        mine = inside.within(launched, launched + 1) > 0
+        launches = [order[lo:hi] for lo, hi in zip(first.tolist(), last.tolist(), strict=True) if hi > lo]
+        mine = np.concatenate(launches) if launches else order[:0]
         result.append(
             Annotation(
                 name=display[group],
                 count=len(calls),
                 host_us=int(trace.dur[calls].sum()) / 1000,
-                device_span_us=spans / 1000,
-                device_busy_us=_busy(work.device[order][mine], start[mine], end[mine]) / 1000,
+                device_span_us=sum(int(work.end[i].max() - work.start[i].min()) for i in launches) / 1000,
+                device_busy_us=_busy(work.device[mine], work.start[mine], work.end[mine]) / 1000,
             )
         )
     return result
@@ -74,15 +70,18 @@ def phases(trace: Trace, work: Work, steps: Steps) -> list[Phase]:
         inside = deeper
     chosen = event[inside]
     host_total = int((steps.end - steps.start).sum())
-    owned = steps.of(work.launched_at) >= 0
-    launched, time = work.launched_at[owned], (work.end - work.start)[owned]
-    device_total = int(time.sum())
+    order = np.argsort(work.launched_at, kind="stable")
+    order = order[steps.of(work.launched_at[order]) >= 0]
+    launched = work.launched_at[order]
+    time_until = np.concatenate(([0], np.cumsum((work.end - work.start)[order])))
+    device_total = int(time_until[-1])
     result, host_rest, device_rest = [], host_total, device_total
     for group in dict.fromkeys(label[chosen].tolist()):
         calls = chosen[label[chosen] == group]
         covered = union(trace.ts[calls], trace.end[calls])
         host = covered.total
-        device = int(time[covered.within(launched, launched + 1) > 0].sum())
+        first, last = (np.searchsorted(launched, edge, "left") for edge in covered)
+        device = int((time_until[last] - time_until[first]).sum())
         host_rest, device_rest = host_rest - host, device_rest - device
         result.append(_phase(display[group], len(calls), host, host_total, device, device_total))
     if not result:

@@ -32,6 +32,11 @@ class HostThreads:
     def name(self, event: int) -> str:
         return self._display[self._label[event]] if event >= 0 else OUTSIDE
 
+    def most(self, thread: int, start: int, end: int) -> str:
+        """Name of what takes most of the thread's time in [start, end), ns."""
+        label = self[thread].most(start, end, self._label)
+        return self._display[label] if label >= 0 else OUTSIDE
+
     def innermost(self, thread: int, t: int) -> str | None:
         """Name of what the thread was in at t (ns); None outside every span."""
         event = self[thread].at(t)
@@ -101,7 +106,7 @@ def longest_gaps(
         launcher = _launching_threads(trace, mine, gaps)
         length = gaps.end - gaps.start
         for i in np.argsort(-length, kind="stable")[:LONGEST_SHOWN].tolist():
-            event = int(gaps.next[i])
+            event, thread = int(gaps.next[i]), int(launcher[i])
             step = int(steps.of(mine.launched_at[event : event + 1])[0])
             rows.append(
                 Gap(
@@ -111,9 +116,7 @@ def longest_gaps(
                     reason=CAUSES[int(gaps.parts[i].argmax())],
                     step=int(steps.number[step]) if step >= 0 else None,
                     before=trace.names[trace.name[mine.event[event]]],
-                    host=threads.innermost(int(launcher[i]), int(gaps.start[i]))
-                    if launcher[i] >= 0
-                    else None,
+                    host=threads.most(thread, int(gaps.start[i]), int(gaps.end[i])) if thread >= 0 else None,
                 )
             )
     return sorted(rows, key=lambda gap: -gap.duration_us)[:LONGEST_SHOWN]

@@ -43,6 +43,20 @@ class Spans(NamedTuple):
         return Spans(self.end[:-1], self.start[1:])
 
 
+def totals_by_group(start: Ints, end: Ints, group: Ints, groups: int) -> Ints:
+    """Length of the union of each group's intervals. group: 0 to groups - 1; others are left out."""
+    chosen = (group >= 0) & (group < groups) & (end > start)
+    total = np.zeros(groups, np.int64)
+    if not chosen.any():
+        return total
+    start, end, group = start[chosen], end[chosen], group[chosen]
+    origin = int(start.min())
+    width = int(end.max()) - origin + 1  # more than any interval reaches: groups never touch
+    spans = union(group * width + (start - origin), group * width + (end - origin))
+    np.add.at(total, spans.start // width, spans.end - spans.start)
+    return total
+
+
 def union(start: Ints, end: Ints) -> Spans:
     """The union of intervals in any order; those that touch become one, empty ones vanish."""
     kept = end > start

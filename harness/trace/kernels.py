@@ -173,17 +173,19 @@ def _twice(start: Ints, end: Ints) -> Spans:
 
 
 def _waits_for_other_streams(work: Work) -> Ints:
-    """ns that each event, enqueued and first in its own stream, saw another stream work before it started."""
+    """ns that each event, enqueued and first in its own stream, saw other streams work before it started.
+
+    From the time when it was launched and its stream was free until its start, whatever works is another's.
+    """
     wait = np.zeros(len(work.event), np.int64)
-    names = np.unique(work.stream)
-    if len(names) < 2:
+    order = np.argsort(work.stream, kind="stable")
+    bounds = np.flatnonzero(np.diff(work.stream[order])) + 1
+    if not len(bounds):
         return wait
-    for stream in names:
-        mine = np.flatnonzero(work.stream == stream)
+    busy = union(work.start, work.end)
+    for mine in np.split(order, bounds):
         before = np.concatenate(([0], np.maximum.accumulate(work.end[mine])[:-1]))
         ready = np.maximum(work.launched_at[mine], before)
-        other = work.stream != stream
-        busy = union(work.start[other], work.end[other])
-        known = (work.launched_at[mine] >= 0) & (ready < work.start[mine])
-        wait[mine[known]] = busy.within(ready[known], work.start[mine][known])
+        held = (work.launched_at[mine] >= 0) & (ready < work.start[mine])
+        wait[mine[held]] = busy.within(ready[held], work.start[mine[held]])
     return wait

@@ -161,7 +161,7 @@ class Gap(msgspec.Struct, frozen=True, kw_only=True):
     before: str
     """The device event that ended it."""
     host: str | None
-    """What the launching thread was inside of when the gap began."""
+    """What the launching thread was inside of for most of it; None when the launch is not in the window."""
 
 
 class Operator(msgspec.Struct, frozen=True, kw_only=True):

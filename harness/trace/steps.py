@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.trace.calls import nest
-from harness.trace.intervals import union
+from harness.trace.intervals import totals_by_group
 from harness.trace.launches import Work
 from harness.trace.operators import is_collective
 from harness.trace.reader import Kind, Trace
@@ -70,10 +70,8 @@ def steps(trace: Trace, work: Work) -> Steps:
     begin = max(int(start[0]), min(int(earlier.max(initial=start[0])), int(done[0])))
     busy = np.zeros(len(at), np.int64)
     for device in work.devices:
-        on_device = work.device == device
-        for step in range(len(at)):
-            mine = on_device & (owner == step)
-            busy[step] = max(busy[step], union(work.start[mine], work.end[mine]).total)
+        mine = work.device == device
+        busy = np.maximum(busy, totals_by_group(work.start[mine], work.end[mine], owner[mine], len(at)))
     return result._replace(duration=np.diff(done, prepend=begin), busy=busy)
 
 

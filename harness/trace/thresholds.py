@@ -48,6 +48,11 @@ INPUT_ON_CPU = Threshold(
     "Without a device the loader and the model share the host; the loop is waiting for input when that takes "
     "most of the step.",
 )
+LONG_DELAY_US = Threshold(
+    1000.0,
+    "A launch takes some µs and the operators around it some tens; a millisecond without any launch is "
+    "something else.",
+)
 WORTH_ADVICE = Threshold(
     0.1,
     "A tenth of the step is a gain of a tenth: worth a sentence even where it is not what bounds the step.",

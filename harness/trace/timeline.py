@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.intervals import Spans, union
+from harness.trace.intervals import Spans, totals_by_group, union
 from harness.trace.launches import Work
 from harness.trace.reader import Kind, Trace
 from harness.trace.schema import DeviceTime, IdleCause
@@ -73,11 +73,9 @@ def device_time(index: int, work: Work, sets: DeviceSets, steps: Steps, step_us:
     busy, span = sets.busy.total, sets.span
     fraction = busy / span if span else 0.0
     if step_us and len(steps.start):
-        owner = steps.of(work.launched_at)
-        launched = sum(
-            union(work.start[owner == i], work.end[owner == i]).total for i in range(len(steps.start))
-        )
-        fraction = launched / 1000 / (len(steps.start) * step_us)
+        count = len(steps.start)
+        launched = int(totals_by_group(work.start, work.end, steps.of(work.launched_at), count).sum())
+        fraction = launched / 1000 / (count * step_us)
     return DeviceTime(
         index=index,
         span_us=span / 1000,

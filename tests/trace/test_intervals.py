@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.trace.intervals import union
+from harness.trace.intervals import totals_by_group, union
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12)
 
@@ -43,3 +43,11 @@ def test_spans_and_their_gaps_fill_the_time_between_first_and_last(spans: list[t
     found = union(*columns(spans))
     if len(found.start):
         assert found.total + found.gaps().total == found.end[-1] - found.start[0]
+
+
+@given(st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 60), st.integers(0, 20)), max_size=12))
+def test_groups_are_unions_of_their_own(rows: list[tuple[int, int, int]]):
+    start, end = columns([(s, d) for _, s, d in rows])
+    group = np.array([g for g, _, _ in rows], np.int64)
+    expected = [len(seconds([(s, d) for g, s, d in rows if g == wanted])) for wanted in range(3)]
+    assert totals_by_group(start, end, group, 3).tolist() == expected

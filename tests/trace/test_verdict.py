@@ -64,6 +64,13 @@ def test_the_loader_is_named():
     assert "DataLoader" in advice_of("input_slow_loader")["DataLoader workers"].operator
 
 
+def test_one_long_delay_of_the_host_is_told_from_many_small_ones():
+    """Rank 1 sleeps once a step; the tiny layers cost a launch each."""
+    item = advice_of("ddp_straggler_rank1.rank1")["the host's longest delay"]
+    assert "2 long delays are 67 %" in item.reason
+    assert "the host's longest delay" not in advice_of("overhead_mlp")
+
+
 def test_fp32_products_are_advised_to_use_tensor_cores():
     assert advice_of("matmul_4096")["lower precision"].operator == "aten::mm"
     assert "lower precision" not in advice_of("compute_gemm_bf16")
