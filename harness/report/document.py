@@ -56,6 +56,12 @@ class Table:
     rows: Sequence[Sequence[Cell]]
 
 
+def without(table: Table, *titles: str) -> Table:
+    """A table less the columns of these titles."""
+    kept = [place for place, column in enumerate(table.columns) if column.title not in titles]
+    return Table([table.columns[p] for p in kept], [[row[p] for p in kept] for row in table.rows])
+
+
 @dataclass(frozen=True)
 class Facts:
     """Terms, each with a sentence."""

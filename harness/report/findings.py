@@ -20,6 +20,7 @@ from harness.report.document import (
     numbered,
     prose,
     text,
+    without,
 )
 from harness.report.memory import memory_section
 from harness.report.operators import operator_section
@@ -227,6 +228,8 @@ def _steps(report: WindowReport, rows: int) -> Section | None:
             for step in shown
         ],
     )
+    if not report.device:
+        table = without(table, "device busy", "of the step")
     more: list[Block] = [_more(len(shown), len(report.steps))] if len(shown) < len(report.steps) else []
     return Section("Steps", [table, *more])
 
@@ -380,7 +383,10 @@ def _phases(report: WindowReport, rows: int) -> Section | None:
     ]
     shown = chosen[:rows]
     more = [_more(len(shown), len(chosen))] if len(shown) < len(chosen) else []
-    return Section("Phases and named spans", [Table(columns, shown), *more])
+    table = Table(columns, shown)
+    if not report.device:
+        table = without(table, "device span", "device busy", "of device time")
+    return Section("Phases and named spans", [table, *more])
 
 
 def _device_spans(annotation: Annotation | None) -> list[Cell]:

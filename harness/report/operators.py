@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 
 from harness.errors import UsageError
 from harness.report.document import Block, Column, Facts, Paragraph, Section, Table, name
@@ -39,6 +38,8 @@ def sort_key(sort_by: str) -> str:
     """
     known = OLD_NAMES.get(sort_by, sort_by)
     if known not in SORT_KEYS:
+        from difflib import get_close_matches
+
         names = [*SORT_KEYS, *OLD_NAMES]
         close = get_close_matches(sort_by, names, 1)
         hint = f" (did you mean {close[0]}?)" if close else ""

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from harness.errors import UsageError
-from harness.report.document import Block, Cell, Column, Paragraph, Section, Styled, Table, name, text
+from harness.report.document import Block, Cell, Column, Paragraph, Section, Styled, Table, name, text, without
 from harness.report.find import Run
 from harness.report.find import Window as Place
 from harness.report.findings import verdict_style
@@ -81,8 +81,8 @@ def windows_section(run: Run, shown: Place, report: WindowReport) -> Section:
         Column("steps", drop=5),
         Column(heading),
         Column("change", drop=1),
-        Column("busy"),
-        Column("change", drop=2),
+        Column("device busy"),
+        Column("busy change", drop=2),
         text("verdict"),
         Column("cost", drop=4),
         text("notes", drop=3),
@@ -92,7 +92,13 @@ def windows_section(run: Run, shown: Place, report: WindowReport) -> Section:
     for place, now in zip(run.windows, found, strict=True):
         rows.append(_window_row(place, now, before, mark="▸" if place == shown else "", mixed=len(kinds) > 1))
         before = now or before
-    blocks: list[Block] = [Table(columns, rows)]
+    table = Table(columns, rows)
+    figures = [one for one in found if one is not None]
+    if all(one.busy is None for one in figures):
+        table = without(table, "device busy", "busy change")
+    if all(one.window.cost_us is None for one in figures):
+        table = without(table, "cost")
+    blocks: list[Block] = [table]
     if len(kinds) > 1:
         blocks.append(Paragraph("traced: the step time with the profiler, where the other one is not known.", "dim"))
     if any(one is None for one in found):

@@ -1,6 +1,7 @@
 """From what a user names to the trace, and what is said where there is none."""
 
 import gzip
+import json
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from harness.trace import WindowReport, analyze, read
 from tests.report.conftest import Run, analyzed, section, window
-from tests.trace.conftest import recorded
+from tests.trace.conftest import annotation, op, recorded
 
 
 @pytest.fixture
@@ -264,3 +265,18 @@ def test_an_unknown_column_lists_the_known_ones(run: Run) -> None:
     told = run(recorded("matmul_64"), "--sort-by", "fastest").err
     for name in ("cuda_time_total", "self_device_time_total", "count", "cuda_memory_usage"):
         assert name in told
+
+
+def test_without_a_device_nothing_is_said_of_one(run: Run, tmp_path: Path) -> None:
+    events = [annotation(f"ProfilerStep#{n}", 100 * n, 100, n) for n in (1, 2)] + [
+        op("aten::mm", 100 * n + 10, 50, 8 + n) for n in (1, 2)
+    ]
+    for step in (10, 20):
+        folder = tmp_path / "profile" / f"window_{step:08d}"
+        folder.mkdir(parents=True)
+        (folder / "host_0.1.pt.trace.json").write_text(json.dumps({"traceEvents": events}))
+    out = run(tmp_path).out
+    assert "cpu-bound" in out
+    assert "host, main" in out
+    for word in ("device busy", "device span", "CUDA", "cost", "busy change"):
+        assert word not in out
