@@ -396,7 +396,7 @@ def _profiler(config: Config, run: RunDirectory, loop: Trainer) -> Profiler:
     except OSError as error:
         raise UsageError(
             f"logdir={run.path.parent.parent}: windows are staged in a folder beside it, which cannot be made "
-            f"({error}); choose a logdir whose parent you may write to, or profiler=off"
+            f"({error}); choose a logdir whose parent you may write to, or profiler=none"
         ) from error
 
 

@@ -83,9 +83,7 @@ def device_work(trace: Trace) -> Work:
     unresolved = (operator < 0) & (launch >= 0)
     if unresolved.any():
         operator[unresolved] = _holding_operators(trace, launch[unresolved])
-    launched_at = np.where(
-        launch >= 0, trace.ts[launch], np.where(operator >= 0, trace.ts[operator], np.int64(-1))
-    )
+    launched_at = np.where(launch >= 0, trace.ts[launch], np.where(operator >= 0, trace.ts[operator], np.int64(-1)))
     return Work(
         event=event,
         start=trace.ts[event],

@@ -35,9 +35,7 @@ MOVES = re.compile(
 )
 
 
-def roofline(
-    trace: Trace, host: HostCalls, work: Work, cost: Cost, peaks: DevicePeaks | None
-) -> Roofline | None:
+def roofline(trace: Trace, host: HostCalls, work: Work, cost: Cost, peaks: DevicePeaks | None) -> Roofline | None:
     """The roofline of the kernels in `work`. None without peaks or without kernels."""
     work = work.where((work.kind == Kind.KERNEL) & ~work.communication)
     duration = work.end - work.start
