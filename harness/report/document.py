@@ -106,3 +106,8 @@ Block = Table | Facts | Numbered | Paragraph | Picture
 class Section:
     title: Cell
     blocks: Sequence[Block] = field(default_factory=list)
+
+
+def more(shown: int, there: int) -> list[Paragraph]:
+    """What is said below a table that does not show all of its rows."""
+    return [Paragraph(f"{shown} of {there:,} rows; --rows shows more.", "dim")] if shown < there else []

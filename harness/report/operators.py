@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from harness.errors import UsageError
-from harness.report.document import Block, Column, Facts, Paragraph, Section, Table, name
+from harness.report.document import Block, Column, Facts, Section, Table, more, name
 from harness.report.units import rate, shapes, torch_share, torch_size, torch_time
 from harness.trace.schema import Operator, WindowReport
 
@@ -92,8 +92,7 @@ def operator_section(report: WindowReport, *, sort_by: str | None, by_shape: boo
     if report.totals.flops:
         totals.append(("FLOPs total", rate(report.totals.flops, "FLOP")))
     blocks: list[Block] = [table, Facts(totals)]
-    if len(everything) > len(chosen):
-        blocks.append(Paragraph(f"{len(chosen)} of {len(everything)} rows; --rows shows more.", "dim"))
+    blocks += more(len(chosen), len(everything))
     grouping = " by name and shape" if by_shape else ""
     return Section(f"Operators{grouping}, sorted by {key}", blocks)
 

@@ -109,3 +109,10 @@ def _cut(text: str, width: int) -> str:
         if used > width:
             return text[:place]
     return text
+
+
+def bar(fraction: float, width: int = 24) -> str:
+    """A bar of block characters, in eighths of one."""
+    eighths = round(min(max(fraction, 0.0), 1.0) * width * 8)
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + (" ▏▎▍▌▋▊▉"[rest] if rest else "")

@@ -8,10 +8,9 @@ import pytest
 
 from harness.report import markdown
 from harness.report.document import Column, Facts, Numbered, Paragraph, Section, Table, name
-from harness.report.findings import bar
 from harness.report.overview import trend
 from harness.report.picture import picture
-from harness.report.units import duration, printable, rate, shapes, share, shorten, size
+from harness.report.units import bar, duration, printable, rate, shapes, share, shorten, size
 from tests.report.conftest import Run, analyzed, drawn, section
 from tests.trace.conftest import annotation, kernel, op, recorded, runtime
 
