@@ -36,6 +36,7 @@ SMALL_KERNELS_SHOWN = 5
 
 
 def device_section(report: WindowReport) -> Section | None:
+    """Each device's time by what it did; the parts sum to its span."""
     if not report.device:
         return None
     several = len(report.device) > 1
@@ -93,6 +94,7 @@ def _busy(device: DeviceTime, report: WindowReport) -> str:
 
 
 def idle_section(report: WindowReport) -> Section | None:
+    """Idle time by reason, and the longest gaps."""
     if not report.idle:
         return None
     total = sum(row.time_us for row in report.idle)
@@ -142,6 +144,7 @@ def _host(row: Idle) -> str:
 
 
 def kernels_section(report: WindowReport, rows: int) -> Section | None:
+    """Device events by name, longest in total first."""
     if not report.kernels:
         return None
     total = report.totals.device_time_us
@@ -176,6 +179,7 @@ def kernels_section(report: WindowReport, rows: int) -> Section | None:
 
 
 def copies_section(report: WindowReport, rows: int) -> Section | None:
+    """Copies by direction and kind of memory, with the share that was hidden."""
     if not report.copies:
         return None
     columns = [
@@ -221,6 +225,7 @@ def _host_to_device(copies: Sequence[Copy]) -> list[Paragraph]:
 
 
 def serialization_section(report: WindowReport) -> Section | None:
+    """Kernels that left room beside them, and streams that waited for each other."""
     found = report.serialization
     if found is None or not (found.serial_small_us or found.waiting_streams_us):
         return None
@@ -252,6 +257,7 @@ def serialization_section(report: WindowReport) -> Section | None:
 
 
 def roofline_section(report: WindowReport) -> Section | None:
+    """The floors of arithmetic and memory; None where nothing is known of the kernels."""
     roof = report.roofline
     if roof is None or not roof.coverage:
         return None

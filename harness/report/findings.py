@@ -102,6 +102,7 @@ def sections(
 
 
 def verdict_style(label: VerdictLabel) -> str:
+    """Rich's style for a label."""
     return STYLE_OF_VERDICT.get(label, WAITING)
 
 
