@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -193,6 +192,8 @@ def command_line() -> str:
 
 def versions() -> dict[str, str | None]:
     """Versions of what a result depends on; None for what is not installed."""
+    from importlib import metadata
+
     found: dict[str, str | None] = {"harness": harness.__version__, "python": platform.python_version()}
     for package in ("torch", "torchvision", "numpy", "tensorboard", "torch-tb-profiler", "hydra-core"):
         try:
