@@ -101,7 +101,7 @@ def bare(steps: int) -> float:
 def stock(steps: int) -> float:
     """torch.profiler's own loop while it waits, with a span around forward, backward and optimizer."""
     model, optimizer = build()
-    batches = Batches(steps)
+    laps = Laps()
     with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=NEVER, warmup=1, active=1)) as profiler:
         for number, (inputs, labels) in enumerate(Batches(steps), 1):
             with record_function("forward"):
