@@ -55,7 +55,9 @@ def recorded(run: Path) -> dict[str, list[int]]:
 
 def events(run: Path) -> EventAccumulator:
     """A run's event files as TensorBoard reads them, every point kept."""
-    accumulator = EventAccumulator(str(run), size_guidance=dict.fromkeys(("scalars", "tensors", "images"), 0))
+    accumulator = EventAccumulator(
+        str(run), size_guidance=dict.fromkeys(("scalars", "tensors", "images", "histograms"), 0)
+    )
     accumulator.Reload()
     return accumulator
 
