@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import pickle
 import random
 import re
 import zipfile
@@ -108,13 +107,13 @@ def load(path: Path) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()
-        if broken:
-            raise UsageError(f"checkpoint {path} is damaged (in {broken})")
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
+        state = None if broken else torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # a damaged pickle raises whatever its bytes happen to say
         raise UsageError(f"checkpoint {path} is damaged or none ({error})") from error
-    if state.get("format") != FORMAT:
-        raise UsageError(f"checkpoint {path} has format {state.get('format')}; this version reads {FORMAT}")
+    if broken:
+        raise UsageError(f"checkpoint {path} is damaged (in {broken})")
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
+        raise UsageError(f"checkpoint {path} is none of this version's, whose format is {FORMAT}")
     return state
 
 

@@ -161,22 +161,24 @@ def register() -> None:
         OmegaConf.register_new_resolver(name, resolver, replace=True)
 
 
-_THIS_RUN = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{secrets.token_hex(2)}"
+_this_run = ""
 
 
-def this_run() -> str:
-    """A name for this process's run or sweep, that sorts by time and that no other process gives."""
-    return _THIS_RUN
+def name_this_run() -> str:
+    """Take a new name for this process's next run or sweep: it sorts by time, and no other process has it."""
+    global _this_run
+    _this_run = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{secrets.token_hex(2)}"
+    return _this_run
 
 
 def run_dir(logdir: str, name: str, resume: str | None) -> str:
     """Where a single run lies: in the run that it resumes, or in one of its own."""
-    return resume or f"{logdir}/{name}/{_THIS_RUN}"
+    return resume or f"{logdir}/{name}/{_this_run}"
 
 
 def sweep_subdir(sweep: str | None, number: int, overrides: str) -> str:
     """The directory of one of a sweep's runs, below the experiment: readable, and safe for TensorBoard's plugin."""
-    return f"{sweep or _THIS_RUN}_{number:03d}" + (f"_{safe_name(overrides)}" if overrides else "")
+    return f"{sweep or _this_run}_{number:03d}" + (f"_{safe_name(overrides)}" if overrides else "")
 
 
 def safe_name(text: str, longest: int = 120) -> str:

@@ -16,7 +16,7 @@ import itertools
 import math
 import random
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -110,7 +110,7 @@ class Text(Dataset[tuple[Tensor, Tensor]]):
         self.facts = {"kind": "tokens", "vocab_size": vocab_size, "context_length": context_length}
 
     def __len__(self) -> int:
-        return (len(self.tokens) - 1) // self.context_length
+        return max(0, (len(self.tokens) - 1) // self.context_length)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         start = index * self.context_length
@@ -131,6 +131,11 @@ def _read_text(file: str | None) -> str:
         raise UsageError(f"data: the text file {file} cannot be read: {error}") from error
 
 
+def _mix(seed: int, number: int) -> int:
+    """A seed of 63 bits that differs in all of them: torch's CPU generator looks only at the lower 32."""
+    return int(np.random.SeedSequence([seed, number]).generate_state(1, np.uint64).item()) >> 1
+
+
 class _Synthetic:
     """Batches drawn on the device from the seed and the batch's number."""
 
@@ -144,7 +149,7 @@ class _Synthetic:
         return self._eval_batches
 
     def _draw(self, number: int) -> torch.Generator:
-        return self._generator.manual_seed((self._seed << 32) + number)
+        return self._generator.manual_seed(_mix(self._seed, number))
 
 
 class SyntheticImages(_Synthetic):
@@ -421,7 +426,7 @@ class _Shuffled(Sampler[_Numbered]):
         a_pass = self._samples // self._batch_size
         first = self._start % a_pass
         for epoch in itertools.count(self._start // a_pass):
-            generator = torch.Generator().manual_seed((self._seed << 32) + epoch)
+            generator = torch.Generator().manual_seed(_mix(self._seed, epoch))
             order = torch.randperm(self._samples, generator=generator)
             for place in range(first, a_pass):
                 cut = place * self._batch_size
@@ -451,7 +456,7 @@ class _Fetch(Dataset[Batch]):
     def __getitem__(self, numbered: _Numbered) -> Batch:
         number, indices = numbered
         if get_worker_info() is not None:
-            seed = np.random.SeedSequence([self._seed, number]).generate_state(1, np.uint64).item()
+            seed = _mix(self._seed, number)
             torch.manual_seed(seed)
             random.seed(seed)
             np.random.seed(seed % 2**32)
@@ -461,17 +466,21 @@ class _Fetch(Dataset[Batch]):
         return default_collate([self._dataset[index] for index in indices.tolist()])
 
 
-def map_tensors(batch: Batch, function: Any) -> Batch:
+def map_tensors(batch: Batch, function: Callable[[Tensor], Tensor]) -> Batch:
     """``batch`` with ``function`` applied to each of its tensors."""
     if isinstance(batch, Tensor):
         return function(batch)
     if isinstance(batch, dict):
         return {key: map_tensors(value, function) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(map_tensors(value, function) for value in batch))
     if isinstance(batch, tuple | list):
-        return type(batch)(map_tensors(value, function) for value in batch)
+        return type(batch)([map_tensors(value, function) for value in batch])
     return batch
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:
     """``batch`` on ``device``, copied without waiting where it is pinned."""
+    if device.type == "cpu":
+        return batch
     return map_tensors(batch, lambda tensor: tensor.to(device, non_blocking=True))

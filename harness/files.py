@@ -8,6 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+TEMPORARY = ".tmp"
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Remove what a killed process left half-written in ``directory``, which nobody else writes to now."""
+    for path in directory.glob(f".*{TEMPORARY}"):
+        path.unlink(missing_ok=True)
+
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
@@ -15,7 +23,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
 
     It is on disk before it takes the name, so that not even a power cut leaves half of it there.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
     try:
         with temporary.open("wb") as file:
             yield file

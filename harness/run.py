@@ -23,7 +23,7 @@ import msgspec
 
 import harness
 from harness.errors import UsageError
-from harness.files import atomic_write
+from harness.files import atomic_write, remove_leftovers
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +101,8 @@ class RunDirectory:
             os.close(self._lock)
             raise UsageError(f"{self.path}: another process trains in this run; wait for it or end it") from None
         self._is_new = not (self.path / MANIFEST).exists()
+        for folder in (self.path, self.path / CHECKPOINTS):
+            remove_leftovers(folder)
         return self
 
     def __exit__(

@@ -11,6 +11,7 @@ import random
 import sys
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,29 +68,11 @@ def main(arguments: list[str] | None = None, *, prog: str = "harness train") -> 
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     wants_traceback = "HYDRA_FULL_ERROR" in os.environ
-    # Hydra ends errors with a message of its own and status 1 unless it is told to let them through.
-    os.environ["HYDRA_FULL_ERROR"] = "1"
-    # What a _target_ names is also looked for where the command was given, behind all that is installed.
-    sys.path.append(os.getcwd())
-    schema.register()
     try:
         if script := completion.script(arguments):
             print(script)
-            return 0
-        sys.argv = [prog, *resume.complete(arguments)]
-        if {"-m", "--multirun"} & set(arguments):
-            sys.argv += [f"sweep={schema.this_run()}", _names_only_what_varies(arguments)]
-        try:
-            hydra.main(version_base="1.3", config_path=str(schema.CONF), config_name="config")(job)()
-            if _Single.error is not None:
-                raise _Single.error
-        except OSError as error:
-            if _Single.began:
-                raise
-            raise UsageError(f"the run's directory cannot be made: {error}; choose another logdir") from error
-        finally:
-            if NoteSweep.logdir is not None and NoteSweep.logdir.is_dir():
-                show_sweep(NoteSweep.logdir, schema.this_run())
+        else:
+            _run_hydra(prog, arguments)
     except InterruptedRun as stop:
         return int(stop.code or 0)
     except Exception as error:
@@ -97,6 +80,45 @@ def main(arguments: list[str] | None = None, *, prog: str = "harness train") -> 
             traceback.print_exc()
         return _report(error)
     return 0
+
+
+def _run_hydra(prog: str, arguments: list[str]) -> None:
+    schema.register()
+    name = schema.name_this_run()
+    in_sweep = bool({"-m", "--multirun"} & set(arguments))
+    _Single.began, _Single.error, NoteSweep.logdir = False, None, None
+    argv = [prog, *resume.complete(arguments)]
+    if in_sweep:
+        argv += [f"sweep={name}", _names_only_what_varies(arguments)]
+    with _hydra_environment(argv):
+        try:
+            hydra.main(version_base="1.3", config_path=str(schema.CONF), config_name="config")(job)()
+        except OSError as error:
+            if _Single.began or in_sweep:
+                raise
+            raise UsageError(f"the run's directory cannot be made: {error}; choose another logdir") from error
+        finally:
+            if NoteSweep.logdir is not None and NoteSweep.logdir.is_dir():
+                show_sweep(NoteSweep.logdir, name)
+    if _Single.error is not None:
+        raise _Single.error
+
+
+@contextmanager
+def _hydra_environment(argv: list[str]) -> Iterator[None]:
+    """What Hydra reads from the process, and where modules of the user's own are found."""
+    saved_argv, saved_path, saved_errors = sys.argv, list(sys.path), os.environ.get("HYDRA_FULL_ERROR")
+    sys.argv = argv
+    # A _target_ is also looked for where the command was given, behind all that is installed.
+    sys.path.append(os.getcwd())
+    # Hydra ends errors with a message of its own and status 1 unless it is told to let them through.
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        yield
+    finally:
+        sys.argv, sys.path[:] = saved_argv, saved_path
+        if saved_errors is None:
+            del os.environ["HYDRA_FULL_ERROR"]
 
 
 class NoteSweep(Callback):

@@ -367,7 +367,9 @@ class Trainer:
         """Bring the losses that are still on the device here, and stop at one that is not finite."""
         if not self._unread:
             return
-        losses = torch.stack(self._unread).tolist()
+        # One copy from a GPU in place of one for each loss; on the CPU each is at hand.
+        on_gpu = self._device.type != "cpu"
+        losses = torch.stack(self._unread).tolist() if on_gpu else [loss.item() for loss in self._unread]
         first = self.state.step - len(losses)
         self._unread.clear()
         for offset, loss in enumerate(losses):

@@ -24,7 +24,7 @@ def serve(logdir: Path, *, host: str, port: int | None) -> None:
     """
     from tensorboard import default, program
 
-    board = program.TensorBoard(default.get_plugins(), program.get_default_assets_zip_provider())
+    board = program.TensorBoard(plugins=default.get_plugins())
     board.configure(
         argv=["tensorboard", "--logdir", str(logdir), "--host", host, *(["--port", str(port)] if port else [])]
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tensorboard.compat.proto.summary_pb2 import Summary
 from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams as hparams_summaries
@@ -62,13 +63,9 @@ class Logger:
         self._not_before = 0.0
 
     def scalars(self, values: Mapping[str, float], step: int) -> None:
-        """Points of curves, by tag."""
-
-        def write(writer: SummaryWriter) -> None:
-            for tag, value in values.items():
-                writer.add_scalar(tag, value, step)
-
-        self._write(write)
+        """Points of curves, by tag; in one event, since each takes the loop about 25 µs."""
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=value) for tag, value in values.items()])
+        self._write(lambda writer: writer._get_file_writer().add_summary(summary, step))
 
     def layout(self) -> None:
         """The Custom Scalars page."""

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -113,6 +114,8 @@ class Profiler:
         self._wake: float = math.inf
         self._attentive = False
         if self._schedule is not None:
+            # Torch imports it when its profiler first starts; the 2 s are better spent before the job's first step.
+            import_module("torch._inductor.config")
             shutil.rmtree(self._place.staging, ignore_errors=True)
             self._place.staging.mkdir(parents=True)
             self._plan(self._schedule)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch._C._autograd import _profiler_enabled
 from torch.profiler import ProfilerActivity, profile, tensorboard_trace_handler
 
 import harness
@@ -117,6 +118,9 @@ class Recording:
         self._stalls_us: dict[str, float] = {}
         self._metadata: dict[str, Any] = {}
 
+        if _profiler_enabled():
+            # Kineto would end it without a word and take its place.
+            raise RuntimeError("another torch profiler is running; end it before the window begins")
         if not cuda:
             # Without a device Kineto complains on stderr at every window that it has none.
             os.environ.setdefault("KINETO_LOG_LEVEL", "6")

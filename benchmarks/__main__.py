@@ -1,0 +1,11 @@
+"""Run every benchmark, one after the other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+BENCHMARKS = ("loop_tax",)
+
+for name in BENCHMARKS:
+    subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], check=True)

@@ -1,0 +1,110 @@
+"""What only a CUDA device can show: run with ``pytest -m gpu``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from harness.record import Profiler, RecordedWindow, Schedule, TraceOptions
+from harness.run import find_runs, read_manifest, windows
+from harness.train import main
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device here"),
+]
+
+
+def events(window: Path) -> list[dict[str, Any]]:
+    (trace,) = window.glob("*.pt.trace.json")
+    found: list[dict[str, Any]] = json.loads(trace.read_bytes())["traceEvents"]
+    return found
+
+
+def launches_and_kernels(window: Path) -> tuple[set[int], list[int]]:
+    found = events(window)
+    launches = {
+        event["args"]["correlation"]
+        for event in found
+        if event.get("cat") in ("cuda_runtime", "cuda_driver") and "Launch" in event["name"]
+    }
+    kernels = [event["args"]["correlation"] for event in found if event.get("cat") == "kernel"]
+    return launches, kernels
+
+
+@pytest.fixture(scope="module")
+def device_bound(tmp_path_factory: pytest.TempPathFactory) -> list[RecordedWindow]:
+    """A loop whose device is some steps behind the host: 8192³ products, ten in flight."""
+    logdir = tmp_path_factory.mktemp("gpu") / "logs"
+    recorded: list[RecordedWindow] = []
+    a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    with Profiler(
+        logdir, "run", Schedule(wait=20, warmup=2, active=3, repeat=2), TraceOptions(), on_window=recorded.append
+    ) as profiler:
+        for _ in range(60):
+            for _ in range(5):
+                a @ a
+            profiler.step()
+    return recorded
+
+
+def test_a_window_holds_the_kernels_of_its_own_steps_and_all_of_them(device_bound: list[RecordedWindow]) -> None:
+    assert len(device_bound) == 2
+    for window in device_bound:
+        launches, kernels = launches_and_kernels(window.path)
+        assert len(kernels) == 3 * 5
+        assert set(kernels) <= launches
+
+
+def test_unprofiled_steps_are_timed_on_the_device_where_the_host_runs_ahead(
+    device_bound: list[RecordedWindow],
+) -> None:
+    a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(50):
+        a @ a
+    end.record()
+    end.synchronize()
+    step_us = begin.elapsed_time(end) / 10 * 1e3
+    for window in device_bound:
+        assert window.unprofiled_step_us == pytest.approx(step_us, rel=0.2)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_training_on_the_device_logs_its_memory_and_records_kernels(tmp_path: Path, precision: str) -> None:
+    status = main(
+        [
+            "data=synthetic_images",
+            "data.train.shape=[3,64,64]",
+            "trainer.device=cuda",
+            f"trainer.precision={precision}",
+            "trainer.max_steps=30",
+            "trainer.log_every=10",
+            "profiler.wait=10",
+            "profiler.warmup=2",
+            "profiler.active=3",
+            f"logdir={tmp_path / 'logs'}",
+        ]
+    )
+    assert status == 0
+    (run,) = find_runs(tmp_path / "logs")
+    assert read_manifest(run).metrics["memory/peak_allocated_mib"] > 0
+    assert [window.name for window in windows(run)] == ["window_00000012", "window_00000027"]
+    for window in windows(run):
+        launches, kernels = launches_and_kernels(window)
+        assert kernels
+        assert set(kernels) <= launches
+
+
+def test_a_resumed_run_goes_on_on_the_device(tmp_path: Path) -> None:
+    common = ["experiment=text_transformer", "trainer.precision=bf16", f"logdir={tmp_path / 'logs'}", "profiler=off"]
+    assert main([*common, "trainer.max_steps=20", "trainer.eval_every=null"]) == 0
+    (run,) = find_runs(tmp_path / "logs")
+    assert main([f"resume={run}", "trainer.max_steps=40"]) == 0
+    assert read_manifest(run).resumed_from == [20]
+    assert read_manifest(run).step == 40
