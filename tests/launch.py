@@ -45,9 +45,9 @@ def window_every(wait: int, warmup: int, active: int, repeat: int = 0) -> tuple[
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """This process's environment, with this checkout to import from and one thread for each process."""
+    """This process's environment, with this checkout and its tests to import from, and one thread a process."""
     before = os.environ.get("PYTHONPATH")
-    path = os.pathsep.join([str(ROOT), *([before] if before else [])])
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests"), *([before] if before else [])])
     return {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", **changes}
 
 

@@ -7,6 +7,7 @@ the file that the request names.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -24,6 +25,7 @@ PRELOADED = (
     "sklearn.datasets",
     "torch",
     "torch._dynamo",
+    "torch._inductor.config",
     "torch.profiler",
     "torch.utils.tensorboard",
     "torchvision.models",
@@ -47,6 +49,7 @@ def become(request: dict[str, Any]) -> None:
     os.environ.update(request["env"])
     # The folder of this script is no part of the path of a command.
     del sys.path[0]
+    sys.path[:0] = [path for path in os.environ["PYTHONPATH"].split(os.pathsep) if path not in sys.path]
     sys.argv = request["argv"]
 
 
@@ -96,5 +99,7 @@ def serve() -> None:
 if __name__ == "__main__":
     for name in PRELOADED:
         import_module(name)
+    # What is in memory by now is not walked by any child's collector, which would copy every page.
+    gc.freeze()
     serve()
     import_module("harness.cli").main()
