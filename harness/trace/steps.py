@@ -1,0 +1,109 @@
+"""The steps of a window, and how long each took.
+
+A step ends when the host has left its span and the device has finished everything launched up to then; it
+lasts from the end of the step before, the first from the later of its own start and the end of what earlier
+steps had put on the device. So a step that only enqueues is as long as its kernels, a step whose host is slow
+is as long as its span, and the durations add up to the window.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from harness.trace.calls import nest
+from harness.trace.intervals import totals_by_group
+from harness.trace.launches import Work
+from harness.trace.operators import is_collective
+from harness.trace.reader import Kind, Trace
+
+Ints = NDArray[np.int64]
+
+PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)$")
+# Annotations that torch writes by itself inside a step, and that are no step.
+PART_OF_A_STEP = re.compile(
+    r"Optimizer\.|enumerate\(DataLoader\)|enumerate\(DataPipe\)|DistributedDataParallel\.|FSDP"
+)
+
+
+class Steps(NamedTuple):
+    """Step spans in order; columns of one length, ns."""
+
+    number: Ints
+    start: Ints
+    end: Ints
+    """Of the host's span."""
+    duration: Ints
+    busy: Ints
+    """Union of the device events that the step launched, on its busiest device."""
+    name: str | None
+    """The annotation's name; None where there are no steps."""
+
+    @property
+    def median_us(self) -> float | None:
+        return float(np.median(self.duration)) / 1000 if len(self.duration) else None
+
+    def of(self, t: Ints) -> Ints:
+        """Position of the step during which each t falls, up to the start of the next; -1 before the first,
+        after the end of the last, and for negative t."""
+        if not len(self.start):
+            return np.full(len(t), -1, np.int64)
+        position = np.searchsorted(self.start, t, "right") - 1
+        return np.where((t >= 0) & (t < self.end[-1]), position, -1)
+
+
+def steps(trace: Trace, work: Work) -> Steps:
+    """ProfilerStep spans, or else the annotation that recurs at the top level and holds most of the time."""
+    at, name = _step_spans(trace)
+    start, end = trace.ts[at], trace.end[at]
+    number = _numbers(trace, at)
+    empty = np.zeros(len(at), np.int64)
+    result = Steps(number, start, end, empty, empty, name)
+    if not len(at):
+        return result
+    owner = result.of(work.launched_at)
+    done = np.maximum.accumulate(np.maximum(end, _last_end(owner, work.end, len(at))))
+    earlier = work.end[(owner < 0) & (work.start < done[0])]
+    begin = max(int(start[0]), min(int(earlier.max(initial=start[0])), int(done[0])))
+    busy = np.zeros(len(at), np.int64)
+    for device in work.devices:
+        mine = work.device == device
+        busy = np.maximum(busy, totals_by_group(work.start[mine], work.end[mine], owner[mine], len(at)))
+    return result._replace(duration=np.diff(done, prepend=begin), busy=busy)
+
+
+def _last_end(owner: Ints, end: Ints, count: int) -> Ints:
+    last = np.zeros(count, np.int64)
+    np.maximum.at(last, owner[owner >= 0], end[owner >= 0])
+    return last
+
+
+def _numbers(trace: Trace, at: Ints) -> Ints:
+    first = trace.harness.first_step if trace.harness is not None else None
+    if first is not None:
+        return first + np.arange(len(at))
+    matches = [PROFILER_STEP.match(trace.names[i]) for i in trace.name[at].tolist()]
+    return np.array([int(m[1]) if m else i for i, m in enumerate(matches)], np.int64)
+
+
+def _step_spans(trace: Trace) -> tuple[Ints, str | None]:
+    annotations = trace.of(Kind.ANNOTATION)
+    annotations = annotations[np.argsort(trace.ts[annotations], kind="stable")]
+    steps = annotations[trace.named(annotations, PROFILER_STEP.match)]
+    if len(steps):
+        return steps, "ProfilerStep"
+    part = trace.named(annotations, lambda name: PART_OF_A_STEP.match(name) or is_collective(name))
+    annotations = annotations[~part]
+    nested = nest(trace.ts[annotations], trace.end[annotations], trace.thread[annotations])
+    top = annotations[nested.event[nested.parent < 0]]
+    best, most = top[:0], 0
+    for name in np.unique(trace.name[top]):
+        spans = np.sort(top[trace.name[top] == name])
+        spans = spans[np.argsort(trace.ts[spans], kind="stable")]
+        apart = bool(np.all(trace.ts[spans][1:] >= trace.end[spans][:-1]))
+        if len(spans) > 1 and apart and trace.dur[spans].sum() > most:
+            best, most = spans, int(trace.dur[spans].sum())
+    return best, trace.names[trace.name[best[0]]] if len(best) else None
