@@ -63,6 +63,11 @@ class Ended:
     def text(self) -> str:
         return self.out + self.err
 
+    @property
+    def said(self) -> str:
+        """What it printed, without the places where lines were broken."""
+        return " ".join(self.text.split())
+
 
 class Command:
     """A running ``harness`` command, in a session of its own."""
@@ -214,7 +219,7 @@ def expect_usage_error(done: Ended, *words: str, logdir: Path | None = None, lef
     assert "Traceback" not in done.text, done.text
     assert done.text.count("error:") == 1, done.text
     for word in words:
-        assert word in done.err, f"{word!r} is not in:\n{done.text}"
+        assert word in " ".join(done.err.split()), f"{word!r} is not in:\n{done.text}"
     if logdir is not None:
         assert tree(logdir) == sorted(left)
         assert not (logdir.parent / f".{logdir.name}.staging").exists()

@@ -50,9 +50,7 @@ def python(name: str, ts: float, dur: float, tid: int = 1, python_id: int = 1) -
     return _event("python_function", name, ts, dur, tid, {"Python id": python_id})
 
 
-def runtime(
-    name: str, ts: float, dur: float, correlation: int, external: int | None = None, tid: int = 1
-) -> Any:
+def runtime(name: str, ts: float, dur: float, correlation: int, external: int | None = None, tid: int = 1) -> Any:
     args = {"correlation": correlation} | ({} if external is None else {"External id": external})
     return _event("cuda_runtime", name, ts, dur, tid, args)
 
@@ -69,9 +67,7 @@ def kernel(
     return _on_device("kernel", name, ts, dur, correlation, external, stream, device)
 
 
-def memcpy(
-    name: str, ts: float, dur: float, correlation: int, external: int | None = None, stream: int = 7
-) -> Any:
+def memcpy(name: str, ts: float, dur: float, correlation: int, external: int | None = None, stream: int = 7) -> Any:
     return _on_device("gpu_memcpy", name, ts, dur, correlation, external, stream, 0)
 
 

@@ -32,9 +32,7 @@ def test_callers_are_those_that_torch_finds_crossing_and_empty_spans_included(
     rows: list[tuple[int, int, int]],
 ):
     lane, start, length = (
-        (np.array(column, np.int64) for column in zip(*rows, strict=True))
-        if rows
-        else 3 * (np.zeros(0, np.int64),)
+        (np.array(column, np.int64) for column in zip(*rows, strict=True)) if rows else 3 * (np.zeros(0, np.int64),)
     )
     end = start + length
     calls = nest(start, end, lane)

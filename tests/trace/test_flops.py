@@ -59,9 +59,7 @@ def test_bytes_of_memory_operators(name: str, dims: list, bytes: float):
         ("aten::_unheard_of", [[1024]], None),
     ],
 )
-def test_shapes_that_make_no_sense_are_unknown_and_no_error(
-    name: str, dims: list, concrete: list[str] | None
-):
+def test_shapes_that_make_no_sense_are_unknown_and_no_error(name: str, dims: list, concrete: list[str] | None):
     assert math.isnan(cost(name, dims, concrete=concrete)[0])
 
 

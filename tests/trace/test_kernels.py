@@ -18,10 +18,7 @@ def test_a_kernel_names_the_operator_that_launched_most_of_its_time(write: Write
 
 
 def test_kinds_tell_communication_from_computation():
-    kinds = {
-        row.name.split("(")[0]: row.kind
-        for row in analyze(read(recorded("ddp_straggler_rank1.rank0"))).kernels
-    }
+    kinds = {row.name.split("(")[0]: row.kind for row in analyze(read(recorded("ddp_straggler_rank1.rank0"))).kernels}
     assert kinds["ncclDevKernel_AllReduce_Sum_f32_RING_LL"] == "communication"
     assert kinds["Memcpy DtoD "] == "memcpy"
     assert kinds["Memset "] == "memset"
@@ -55,9 +52,7 @@ def small(name: str, ts: float, dur: float, correlation: int, stream: int = 7) -
 
 
 def test_small_kernels_that_run_alone_are_serialized_and_those_beside_others_are_not(write: Write):
-    trace = write(
-        [small("alone", 0, 10, 1), small("a", 20, 10, 2, stream=1), small("b", 20, 10, 3, stream=2)]
-    )
+    trace = write([small("alone", 0, 10, 1), small("a", 20, 10, 2, stream=1), small("b", 20, 10, 3, stream=2)])
     found = analyze(trace).serialization
     assert (found.serial_small_us, found.serial_small_count, found.concurrent_us) == (10, 1, 10)
     assert [row.name for row in found.kernels] == ["alone"]
@@ -77,7 +72,5 @@ def test_a_kernel_that_could_start_but_for_another_stream_is_waiting_for_it(writ
 
 
 def test_streams_are_listed_with_their_busy_time(write: Write):
-    trace = write(
-        [kernel("a", 0, 4, 1, stream=1), kernel("b", 2, 4, 2, stream=2), kernel("c", 9, 1, 3, stream=1)]
-    )
+    trace = write([kernel("a", 0, 4, 1, stream=1), kernel("b", 2, 4, 2, stream=2), kernel("c", 9, 1, 3, stream=1)])
     assert [(s.stream, s.events, s.busy_us) for s in analyze(trace).streams] == [(1, 2, 5), (2, 1, 4)]

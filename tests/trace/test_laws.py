@@ -65,6 +65,4 @@ def test_a_report_survives_its_own_json(path: Path):
 @pytest.mark.parametrize("path", EVERYONES, ids=stem)
 def test_idle_rows_are_the_idle_time(path: Path):
     report = analyze(read(path))
-    assert sum(row.time_us for row in report.idle) == pytest.approx(
-        sum(d.idle_us for d in report.device), abs=1e-3
-    )
+    assert sum(row.time_us for row in report.idle) == pytest.approx(sum(d.idle_us for d in report.device), abs=1e-3)

@@ -51,9 +51,7 @@ def test_device_copies_of_annotations_are_no_device_time(name: str):
     trace = read(recorded(name))
     from_events = int(trace.dur[trace.on_device].sum()) / 1000
     torchs = sum(row["self_device_time_us"] for row in TRUTH[name]["key_averages"] if row["cpu_time_us"] == 0)
-    spans = sum(
-        row["device_time_us"] for row in TRUTH[name]["key_averages"] if is_device_copy_of_an_annotation(row)
-    )
+    spans = sum(row["device_time_us"] for row in TRUTH[name]["key_averages"] if is_device_copy_of_an_annotation(row))
     ours = sum(row.device_time_us for row in rows_of(name) if row.device_type == "device")
     assert ours == pytest.approx(from_events, abs=MICROSECOND)
     assert torchs - spans == pytest.approx(from_events, abs=0.1)
@@ -117,14 +115,10 @@ def test_printed_tables_are_reproduced_in_every_digit(name: str):
         elif shown == "training_step":
             (row,) = matching
             assert close(row.device_time_us + twice, line["CUDA total"])
-            assert all(
-                close(getattr(row, COLUMNS[c]), line[c]) for c in ("Self CPU", "CPU total", "Self CUDA")
-            )
+            assert all(close(getattr(row, COLUMNS[c]), line[c]) for c in ("Self CPU", "CPU total", "Self CUDA"))
         else:
             cells = {column: field for column, field in COLUMNS.items() if column in line}
-            assert any(all(close(getattr(row, f), line[c]) for c, f in cells.items()) for row in matching), (
-                shown
-            )
+            assert any(all(close(getattr(row, f), line[c]) for c, f in cells.items()) for row in matching), shown
 
 
 def time_of_kernels_counted_for_overhead(name: str) -> float:
@@ -134,9 +128,7 @@ def time_of_kernels_counted_for_overhead(name: str) -> float:
     operators = operators[trace.thread[operators] == trace.thread[trace.of(Kind.ANNOTATION)[0]]]
     total = 0
     for overhead in trace.of(Kind.OVERHEAD):
-        around = operators[
-            (trace.ts[operators] <= trace.ts[overhead]) & (trace.end[operators] >= trace.end[overhead])
-        ]
+        around = operators[(trace.ts[operators] <= trace.ts[overhead]) & (trace.end[operators] >= trace.end[overhead])]
         if len(around):
             innermost = around[trace.ts[around].argmax()]
             total += trace.dur[trace.on_device & (trace.external == trace.external[innermost])].sum()
@@ -156,9 +148,7 @@ def test_training_step_is_one_row_for_the_host_and_none_for_its_device_span():
 def test_rows_by_shape_add_up_to_the_rows_by_name():
     report = analyze(read(recorded("eager_transformer_mem")))
     for row in report.operators:
-        parts = [
-            p for p in report.operators_by_shape if (p.name, p.device_type) == (row.name, row.device_type)
-        ]
+        parts = [p for p in report.operators_by_shape if (p.name, p.device_type) == (row.name, row.device_type)]
         for field in ("count", "cpu_time_us", "self_cpu_time_us", "device_time_us", "device_memory_bytes"):
             total = sum(getattr(part, field) for part in parts)
             assert total == pytest.approx(getattr(row, field), abs=MICROSECOND), (row.name, field)
@@ -243,9 +233,7 @@ def test_overlapping_annotations_are_siblings_and_nested_ones_are_not(write: Wri
 def test_a_runtime_call_of_no_operator_counts_on_the_thread_that_stopped_the_profiler(write: Write):
     """torch knows it by no thread of its own (`setKinetoTID`): a watchdog's query inside the main thread's
     annotation, by time, is taken off that annotation's self time."""
-    trace = write(
-        [annotation("ProfilerStep#3", 0, 10), runtime("cudaEventQuery", 4, 1, correlation=1, tid=99)]
-    )
+    trace = write([annotation("ProfilerStep#3", 0, 10), runtime("cudaEventQuery", 4, 1, correlation=1, tid=99)])
     rows = {row.name: row.self_cpu_time_us for row in analyze(trace).operators}
     assert rows["ProfilerStep*"] == 9
 

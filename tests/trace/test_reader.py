@@ -28,9 +28,7 @@ THREE_MONTHS_US = 92 * 86400 * 10**6
 
 
 def file_of(timestamp: str) -> bytes:
-    event = (
-        f'{{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": {timestamp}, "dur": 1.001}}'
-    )
+    event = f'{{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 1, "tid": 1, "ts": {timestamp}, "dur": 1.001}}'
     return f'{{"schemaVersion": 1, "traceEvents": [{event}]}}'.encode()
 
 

@@ -102,16 +102,12 @@ def test_a_gap_before_work_of_nobodys_launch_has_no_reason(write: Write):
 
 
 def test_idle_is_device_wide(write: Write):
-    trace = write(
-        [kernel("a", 0, 10, 1, stream=1), kernel("b", 8, 10, 2, stream=2), kernel("c", 0, 4, 3, device=1)]
-    )
+    trace = write([kernel("a", 0, 10, 1, stream=1), kernel("b", 8, 10, 2, stream=2), kernel("c", 0, 4, 3, device=1)])
     assert [(d.index, d.idle_us, d.busy_us) for d in analyze(trace).device] == [(0, 0, 18), (1, 0, 4)]
 
 
 def test_the_longest_gap_names_what_the_host_was_in_and_what_ended_it(write: Write):
-    trace = write(
-        [op("aten::slow", 0, 40, 1), *launched(0, 5, 5, 1), *launched(30, 36, 4, 2, name="late kernel")]
-    )
+    trace = write([op("aten::slow", 0, 40, 1), *launched(0, 5, 5, 1), *launched(30, 36, 4, 2, name="late kernel")])
     (gap,) = analyze(trace).gaps
     assert (gap.duration_us, gap.reason, gap.before, gap.host) == (
         26,

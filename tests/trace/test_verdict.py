@@ -55,9 +55,7 @@ def test_the_synchronising_operator_is_named():
 
 
 def test_the_line_is_named_where_python_functions_were_recorded():
-    assert advice_of("eager_transformer_mem")["CUDA graphs or torch.compile"].line.startswith(
-        "gpu_labelled.py("
-    )
+    assert advice_of("eager_transformer_mem")["CUDA graphs or torch.compile"].line.startswith("gpu_labelled.py(")
 
 
 def test_the_loader_is_named():
