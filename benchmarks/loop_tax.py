@@ -3,7 +3,7 @@ in Lightning and in Accelerate.
 
 The step: an MLP of three layers, 256 wide, on batches of 64, SGD, fp32, one CPU thread. Batches are made before
 the clock starts. Every loop reads its loss every 50 steps, and logs it where it has a logger. The contenders take
-turns; a round's ratio is taken within the round.
+turns, in another order each round.
 """
 
 from __future__ import annotations
@@ -204,8 +204,8 @@ class _Iterable(torch.utils.data.IterableDataset[Batch]):
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--steps", type=int, default=2000, help="steps of a measurement (default: %(default)s)")
-    parser.add_argument("--rounds", type=int, default=9, help="measurements of each loop (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=1000, help="steps of a measurement (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=21, help="measurements of each loop (default: %(default)s)")
     parser.add_argument("--no-peers", action="store_true", help="leave out Lightning and Accelerate")
     options = parser.parse_args()
     torch.set_num_threads(1)

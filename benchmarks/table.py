@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import random
 import statistics
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,25 +24,22 @@ class Row(msgspec.Struct, kw_only=True):
 
 
 def interleaved(contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, list[float]]:
-    """``rounds`` values of each contender, taken in turns, so that a noisy machine is noisy to all of them."""
+    """``rounds`` values of each contender, in turns and in another order each time, so that a noisy machine is
+    noisy to all of them, and nobody always follows the same neighbour."""
     values: dict[str, list[float]] = {name: [] for name in contenders}
+    order = random.Random(0)
     for _ in range(rounds):
-        for name, measure in contenders.items():
-            values[name].append(measure())
+        for name in order.sample(list(contenders), len(contenders)):
+            values[name].append(contenders[name]())
     return values
 
 
 def against(values: Mapping[str, list[float]], versus: str, unit: str) -> list[Row]:
-    """A row each: the median, and the median of the ratios within a round."""
+    """A row each: the median, and its ratio to that of ``versus``."""
+    medians = {name: statistics.median(measured) for name, measured in values.items()}
     return [
-        Row(
-            name=name,
-            value=statistics.median(measured),
-            unit=unit,
-            ratio=statistics.median(a / b for a, b in zip(measured, values[versus], strict=True)),
-            versus=versus,
-        )
-        for name, measured in values.items()
+        Row(name=name, value=median, unit=unit, ratio=median / medians[versus], versus=versus)
+        for name, median in medians.items()
     ]
 
 

@@ -11,14 +11,14 @@ import re
 import secrets
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import MISSING, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 HERE = Path(__file__).parent
 CONF = HERE / "conf" if (HERE / "conf").is_dir() else HERE.parent / "conf"
@@ -37,7 +37,7 @@ class DataConfig:
 
     train: dict[str, Any] = MISSING
     """``_target_`` of the training set; see :mod:`harness.data`."""
-    eval: dict[str, Any] | None = None
+    eval: Any = None
     """``_target_`` of the evaluation set; null evaluates nothing."""
     batch_size: int = 64
     eval_batch_size: int | None = None
@@ -146,8 +146,8 @@ class Config:
     model: dict[str, Any] = MISSING
     data: DataConfig = field(default_factory=DataConfig)
     task: dict[str, Any] = MISSING
-    optimizer: dict[str, Any] | None = None
-    scheduler: dict[str, Any] | None = None
+    optimizer: Any = None
+    scheduler: Any = None
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
     profiler: ProfilerConfig = field(default_factory=ProfilerConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
@@ -189,12 +189,32 @@ def safe_name(text: str, longest: int = 120) -> str:
     return f"{safe[: longest - 9]}-{sha256(text.encode()).hexdigest()[:8]}"
 
 
+SECTIONS: dict[str, type[Any]] = {
+    "": Config,
+    "data": DataConfig,
+    "trainer": TrainerConfig,
+    "profiler": ProfilerConfig,
+    "checkpoint": CheckpointConfig,
+    "logger": LoggerConfig,
+}
+
+
+def unknown_keys(composed: DictConfig) -> Iterator[str]:
+    """Keys that ``+key=value`` has added where the schema knows all there are."""
+    for section, owner in SECTIONS.items():
+        known = {entry.name for entry in fields(owner)}
+        for key in sorted(set(map(str, composed[section] if section else composed)) - known):
+            yield f"{section}{section and '.'}{key}: there is no such key; there are {', '.join(sorted(known))}"
+
+
 def problems(config: Config) -> Iterator[str]:
     """What is wrong with the values of ``config``, taken together; torch is not asked."""
     from harness.record.schedule import Schedule
 
     yield from _name_problems(config)
     yield from _count_problems(config)
+    if config.seed < 0:
+        yield f"seed={config.seed}: must be at least 0"
     if config.trainer.matmul_precision not in ("highest", "high", "medium"):
         yield f"trainer.matmul_precision={config.trainer.matmul_precision}: choose highest, high or medium"
 

@@ -139,8 +139,11 @@ def _format(metrics: Mapping[str, float]) -> str:
 def logging_to(file: Path | None) -> Iterator[None]:
     """Log lines of the harness: to the terminal, and with their times to ``file``."""
     logger = logging.getLogger("harness")
-    terminal = RichHandler(console=err, show_path=False, show_time=False, markup=False, highlighter=None)
-    handlers: list[logging.Handler] = [terminal]
+    handlers: list[logging.Handler] = [
+        RichHandler(console=err, show_path=False, show_time=False, markup=False, highlighter=None)
+        if err.is_terminal
+        else logging.StreamHandler()
+    ]
     if file is not None:
         handlers.append(logging.FileHandler(file, delay=True))
         handlers[-1].setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

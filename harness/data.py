@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, get_
 
 from harness.errors import UsageError
 from harness.record import span
+from harness.signals import STOPPING
 
 Batch = Any
 """Tensors, in any nesting of tuples, lists and dicts; ours are ``(inputs, targets)``."""
@@ -395,7 +396,7 @@ class Loader:
                 num_workers=self._workers,
                 pin_memory=self._pin_memory,
                 prefetch_factor=self._prefetch,
-                worker_init_fn=_ignore_interrupt,
+                worker_init_fn=_leave_signals_to_the_job,
                 # Its own, lest every iterator draw from the global one, and a resumed job differ.
                 generator=torch.Generator(),
             )
@@ -409,9 +410,13 @@ class Loader:
             yield map_tensors(batch, Tensor.pin_memory) if self._pin_memory else batch
 
 
-def _ignore_interrupt(worker: int) -> None:
-    """Ctrl-C reaches the workers too, and the training process still wants its step's batch."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _leave_signals_to_the_job(worker: int) -> None:
+    """Ctrl-C, and a batch system's SIGTERM, reach the workers too, and the job still wants its step's batch.
+
+    Workers end when the job tells them to, or is gone.
+    """
+    for number in STOPPING:
+        signal.signal(number, signal.SIG_IGN)
 
 
 _Numbered = tuple[int, Tensor]

@@ -33,8 +33,8 @@ def problems(where: str, node: Mapping[str, Any], known: Collection[str]) -> Ite
     try:
         factory = resolve_name(target)
         signature = inspect.signature(factory)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
-        yield f"{where}._target_={target} cannot be imported: {error}"
+    except Exception as error:  # a module of the user's own may raise anything
+        yield f"{where}._target_={target} cannot be imported: {type(error).__name__}: {error}"
         return
 
     parameters = signature.parameters

@@ -94,7 +94,8 @@ def _run_hydra(prog: str, arguments: list[str]) -> None:
         try:
             hydra.main(version_base="1.3", config_path=str(schema.CONF), config_name="config")(job)()
         except OSError as error:
-            if _Single.began or in_sweep:
+            # Hydra's own error for a missing option is an OSError too.
+            if _Single.began or in_sweep or isinstance(error, HydraException):
                 raise
             raise UsageError(f"the run's directory cannot be made: {error}; choose another logdir") from error
         finally:
@@ -214,7 +215,7 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool) -> Summary:
         raise UsageError(*(f"{key} is missing: give {key}=..." for key in sorted(missing)))
     config: Any = OmegaConf.to_object(composed)
     assert isinstance(config, Config)
-    device = _check(config)
+    device = _check(composed, config)
     _seed(config)
 
     known: dict[str, Any] = {"device": str(device), "seed": config.seed}
@@ -232,7 +233,7 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool) -> Summary:
         for split, node in (("train", config.data.train), ("eval", config.data.eval))
         if node is not None
     }
-    known |= facts(loaders["train"].dataset)
+    known |= _facts(loaders["train"])
     task: Task = targets.build("task", config.task, known)
     model: torch.nn.Module = targets.build("model", config.model, known).to(device)
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -252,7 +253,7 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool) -> Summary:
             "give a larger trainer.max_steps"
         )
     trainer = config.trainer
-    logger = Logger(run.path, first_step=first_step)
+    logger = Logger(run.path, resumed_from=first_step if config.resume else None)
     loop = Trainer(
         model=model,
         task=task,
@@ -298,13 +299,20 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool) -> Summary:
         logger.close()
 
 
-def _check(config: Config) -> torch.device:
+def _facts(train: Loader) -> dict[str, Any]:
+    try:
+        return facts(train.dataset)
+    except Exception as error:
+        raise UsageError(f"data.train: its first sample cannot be read: {type(error).__name__}: {error}") from error
+
+
+def _check(composed: DictConfig, config: Config) -> torch.device:
     """The device to train on.
 
     Raises:
         UsageError: with all that is wrong with the configuration.
     """
-    found = list(schema.problems(config))
+    found = [*schema.unknown_keys(composed), *schema.problems(config)]
     dataset_known = {"device", "seed", "batch_size"}
     nodes: list[tuple[str, dict[str, Any] | None, set[str]]] = [
         ("data.train", config.data.train, dataset_known),
@@ -396,7 +404,7 @@ def _profiler(config: Config, run: RunDirectory, loop: Trainer) -> Profiler:
     except OSError as error:
         raise UsageError(
             f"logdir={run.path.parent.parent}: windows are staged in a folder beside it, which cannot be made "
-            f"({error}); choose a logdir whose parent you may write to, or profiler=off"
+            f"({error}); choose a logdir whose parent you may write to, or profiler=none"
         ) from error
 
 
@@ -464,7 +472,9 @@ def _report(error: Exception) -> int:
         if isinstance(error, HydraException) and str(error.__cause__ or "") not in message:
             message += f"\n{error.__cause__}"
         # Where in OmegaConf's own tree of types it happened helps nobody.
-        console.error("\n".join(line for line in message.splitlines() if "_type=" not in line))
+        message = "\n".join(line for line in message.splitlines() if "_type=" not in line)
+        hidden = isinstance(error, UsageError) and error.__cause__ is not None
+        console.error(message + ("\n(HYDRA_FULL_ERROR=1 shows where)" if hidden else ""))
         return 2
     if isinstance(error, DivergedError):
         console.error(error)

@@ -179,6 +179,8 @@ class Trainer:
         """
         try:
             self._model.load_state_dict(saved["model"])
+            if saved["optimizer_type"] != _type_name(self._optimizer):
+                raise ValueError(f"{saved['optimizer_type']}, not {_type_name(self._optimizer)}")
             if self._optimizer is not None and saved["optimizer"] is not None:
                 self._optimizer.load_state_dict(saved["optimizer"])
             if self._scheduler is not None and saved["scheduler"] is not None:
@@ -201,7 +203,12 @@ class Trainer:
             UsageError: where model, task and data do not fit together.
         """
         untouched = checkpoint.random_state()
-        batch = to_device(self._train.peek(self.state.batches), self._device)
+        try:
+            batch = to_device(self._train.peek(self.state.batches), self._device)
+        except UsageError:
+            raise
+        except Exception as error:
+            raise UsageError(f"data.train: the first batch cannot be made: {type(error).__name__}: {error}") from error
         self._model.eval()
         try:
             with torch.no_grad(), self._autocast:
@@ -468,6 +475,7 @@ class Trainer:
         return {
             "state": vars(self.state).copy(),
             "model": self._model.state_dict(),
+            "optimizer_type": _type_name(self._optimizer),
             "optimizer": None if self._optimizer is None else self._optimizer.state_dict(),
             "scheduler": None if self._scheduler is None else self._scheduler.state_dict(),
             "scaler": None if self._scaler is None else self._scaler.state_dict(),
@@ -479,6 +487,10 @@ class Trainer:
             return nullcontext()
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[self._precision]
         return torch.autocast(self._device.type, dtype=dtype)
+
+
+def _type_name(optimizer: torch.optim.Optimizer | None) -> str:
+    return "no optimizer" if optimizer is None else type(optimizer).__name__
 
 
 def _is_multiple(step: int, period: int | None) -> bool:

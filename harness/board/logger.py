@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -45,6 +46,12 @@ LAYOUT = {
 """The Custom Scalars page: what belongs together in one chart."""
 
 
+def _quiet_writer_threads(arguments: threading.ExceptHookArgs) -> None:
+    """A writer's thread that fails hands its error to the next write; its traceback on stderr tells nobody more."""
+    if type(arguments.thread).__name__ != "_AsyncWriterThread":
+        threading.__excepthook__(arguments)
+
+
 class Logger:
     """Writes one run's event file.
 
@@ -52,13 +59,14 @@ class Logger:
 
     Args:
         directory: The run directory.
-        first_step: The step that a resumed run starts from; what an earlier life of the run wrote from there
-            on, TensorBoard no longer shows.
+        resumed_from: The step that a resumed run goes on from; what an earlier life of the run wrote beyond it,
+            TensorBoard no longer shows. None for a new run.
     """
 
-    def __init__(self, directory: Path, *, first_step: int = 0) -> None:
+    def __init__(self, directory: Path, *, resumed_from: int | None = None) -> None:
+        threading.excepthook = _quiet_writer_threads
         self._directory = directory
-        self._first_step = first_step
+        self._purge_step = None if resumed_from is None else resumed_from + 1
         self._writer: SummaryWriter | None = None
         self._not_before = 0.0
 
@@ -134,7 +142,7 @@ class Logger:
             if self._writer is None:
                 self._writer = SummaryWriter(
                     str(self._directory),
-                    purge_step=self._first_step or None,
+                    purge_step=self._purge_step,
                     max_queue=QUEUE,
                     flush_secs=int(FLUSH_S),
                 )

@@ -31,7 +31,7 @@ _RUN_NAME = re.compile(r"[A-Za-z0-9._=,-]+(/[A-Za-z0-9._=,-]+)*")
 REFERENCE_STEPS = 10
 """Unprofiled steps timed just before each window, against which the window's own are compared."""
 FAILURES_BEFORE_OFF = 3
-"""Failures of torch's profiler in a row after which it is left alone."""
+"""Failures of torch's profiler in a row, a full disk not counted, after which it is left alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +188,8 @@ class Profiler:
             with self._survive():
                 self._start(self._window)
         if self._recording is not None:
-            self._recording.begin_step()
+            with self._survive():
+                self._recording.begin_step()
         elif self._attentive:
             self._reference.begin()
 
@@ -252,13 +253,14 @@ class Profiler:
             if recording is not None:
                 with suppress(Exception):
                     recording.stop()
-            self._failures += 1
+            # A full disk may have room again; what torch cannot do it seldom learns.
+            self._failures += not isinstance(error, OSError)
             off = self._failures >= FAILURES_BEFORE_OFF
             log.warning(
                 "step %d: a window was lost, training goes on: %s%s",
                 self._step,
                 error,
-                f" ({self._failures} in a row: no more windows in this job)" if off else "",
+                f" ({self._failures} failures in a row: no more windows in this job)" if off else "",
             )
             if off:
                 self._schedule = None

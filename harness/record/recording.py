@@ -24,7 +24,7 @@ TRACE_SUFFIX = ".pt.trace.json"
 METADATA_KEY = "harness"
 
 
-class TraceLost(RuntimeError):
+class TraceLost(OSError):
     """Torch exported no complete trace; the message says what stands in its place."""
 
 
@@ -148,17 +148,17 @@ class Recording:
         return max(0, self._step - self.window.first)
 
     def begin_step(self) -> None:
-        self._clock.begin()
-
-    def end_step(self) -> None:
-        """Count a step; it must not be the window's last, which :meth:`stop` ends."""
-        self._clock.end()
-        self._step += 1
-        if self._step < self.window.end:
+        """Say that a step begins; only then does torch hear of it, lest a window end with a step that never was."""
+        if self._step > self.window.warmup:
             started = time.perf_counter()
             self._profile.step()
             if self._step == self.window.first:
                 self._stalls_us["begin_us"] = (time.perf_counter() - started) * 1e6
+        self._clock.begin()
+
+    def end_step(self) -> None:
+        self._clock.end()
+        self._step += 1
 
     @property
     def complete(self) -> bool:

@@ -89,9 +89,7 @@ def memory_advice(found: Findings) -> list[Advice]:
         named.add(_held(row))
         what = f"{row.name} holds {_held(row) / 2**20:.4g} MiB more after its {row.count} calls than before."
         result.append(
-            _advise(
-                found, "activation checkpointing", f"{what} torch.utils.checkpoint recomputes it.", row.name
-            )
+            _advise(found, "activation checkpointing", f"{what} torch.utils.checkpoint recomputes it.", row.name)
             if kept
             else _advise(found, "fusion", f"{what} torch.compile need not write it.", row.name)
         )
@@ -236,9 +234,7 @@ def _copy(found: Findings) -> list[Advice]:
             kernels. {remedy}""",
             worst.operator,
         ),
-        _advise(
-            found, "copy less", "Send compact types (uint8 images, int32 tokens) and convert on the device."
-        ),
+        _advise(found, "copy less", "Send compact types (uint8 images, int32 tokens) and convert on the device."),
     ]
 
 

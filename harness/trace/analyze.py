@@ -95,10 +95,7 @@ def analyze(trace: Trace, *, step_ms: float | None = None, peaks: DevicePeaks | 
         steps=_step_rows(trace, window_steps),
         step_time=StepTime(profiled_median_us=window_steps.median_us, unprofiled_median_us=unprofiled),
         totals=_totals(trace, rows, work, sets, host, cost),
-        device=[
-            device_time(device, mine, sets[device], window_steps, step_us)
-            for device, mine in on_device.items()
-        ],
+        device=[device_time(device, mine, sets[device], window_steps, step_us) for device, mine in on_device.items()],
         idle=found.idle,
         gaps=found.gaps,
         categories=trace.categories,
@@ -127,9 +124,7 @@ def _unprofiled_us(trace: Trace, step_ms: float | None) -> float | None:
     return (trace.harness.unprofiled_step_us or None) if trace.harness is not None else None
 
 
-def _operators(
-    trace: Trace, host: HostCalls, work: Work, cost: Cost
-) -> tuple[list[Operator], list[Operator]]:
+def _operators(trace: Trace, host: HostCalls, work: Work, cost: Cost) -> tuple[list[Operator], list[Operator]]:
     launched_by = np.full(len(trace), -1, np.int64)
     launched_by[work.event] = work.operator
     samples = host_samples(trace, host, launched_by, peak_during(trace, host), cost.flops)
@@ -147,9 +142,7 @@ def _window(trace: Trace, found: Steps, work: Work, stray: int, lost_launches: i
     if len(work.event) and not found.start.size:
         warnings.append("no step spans: shares are of the whole trace")
     return Window(
-        first_step=int(found.number[0])
-        if len(found.number) and (numbered or found.name == "ProfilerStep")
-        else None,
+        first_step=int(found.number[0]) if len(found.number) and (numbered or found.name == "ProfilerStep") else None,
         steps=len(found.start),
         partial=facts.partial if facts is not None else False,
         lost_events=trace.lost_events,
@@ -169,10 +162,7 @@ def _step_rows(trace: Trace, found: Steps) -> list[StepRow]:
             host_us=(end - start) / 1000,
         )
         for number, start, end, duration, busy in zip(
-            *(
-                column.tolist()
-                for column in (found.number, found.start, found.end, found.duration, found.busy)
-            ),
+            *(column.tolist() for column in (found.number, found.start, found.end, found.duration, found.busy)),
             strict=True,
         )
     ]
@@ -225,9 +215,7 @@ def _devices(trace: Trace, work: Work) -> list[DeviceInfo]:
                 index=index,
                 name=device.name if device is not None else "unknown",
                 total_memory_bytes=device.total_memory if device is not None else None,
-                compute_capability=f"{device.major}.{device.minor}"
-                if capable and device is not None
-                else None,
+                compute_capability=f"{device.major}.{device.minor}" if capable and device is not None else None,
                 multiprocessors=device.multiprocessors if device is not None else None,
             )
         )

@@ -67,9 +67,7 @@ def costs(trace: Trace) -> Cost:
     at = np.flatnonzero((trace.signature >= 0) & (trace.kind == Kind.OPERATOR))
     if not len(at):
         return Cost(flops, moved, dtype)
-    pairs, which = np.unique(
-        trace.name[at] * len(trace.signatures) + trace.signature[at], return_inverse=True
-    )
+    pairs, which = np.unique(trace.name[at] * len(trace.signatures) + trace.signature[at], return_inverse=True)
     calls = [
         call_cost(trace.names[pair // len(trace.signatures)], trace.signatures[pair % len(trace.signatures)])
         for pair in pairs.tolist()
@@ -162,9 +160,7 @@ def _conv_transpose(dims: Dims, _: Texts) -> int:
     return _convolved(dims[0], dims[1], "", "", "", True)
 
 
-def _convolved(
-    x: list[int], weight: list[int], stride: str, padding: str, dilation: str, transposed: bool
-) -> int:
+def _convolved(x: list[int], weight: list[int], stride: str, padding: str, dilation: str, transposed: bool) -> int:
     kernel = weight[2:]
     spatial = x[2:] if len(x) == len(weight) else x[1:]
     batch = x[0] if len(x) == len(weight) else 1
@@ -174,9 +170,7 @@ def _convolved(
         if padding == "same":
             pads = reach
         else:
-            pads = (
-                [0] * len(kernel) if padding == "valid" else [2 * p for p in _per_axis(padding, len(kernel))]
-            )
+            pads = [0] * len(kernel) if padding == "valid" else [2 * p for p in _per_axis(padding, len(kernel))]
         spatial = [(n + p - r - 1) // s + 1 for n, p, r, s in zip(spatial, pads, reach, strides, strict=True)]
     return 2 * batch * math.prod(spatial) * math.prod(weight)
 
@@ -256,9 +250,7 @@ ELEMENTWISE = re.compile(
     r"_softmax|_log_softmax|native_layer_norm|native_group_norm|_fused_rms_norm|clone|contiguous|"
     r"(?:cudnn_|native_|miopen_)batch_norm)(?:_backward(?:_data)?)?_?"
 )
-REDUCTION = re.compile(
-    r"sum|mean|amax|amin|max|min|prod|norm|linalg_vector_norm|var|std|argmax|argmin|all|any"
-)
+REDUCTION = re.compile(r"sum|mean|amax|amin|max|min|prod|norm|linalg_vector_norm|var|std|argmax|argmin|all|any")
 FILLS = frozenset({"fill_", "zero_"})
 
 

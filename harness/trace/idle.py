@@ -51,11 +51,7 @@ def idle_rows(trace: Trace, work: Work, found: list[Gaps], threads: HostThreads)
     for place, reason in enumerate(CAUSES):
         if not time[place]:
             continue
-        doing = (
-            _host_during(trace, work, found, place, threads)
-            if reason in ("host_late", "sync", "input")
-            else {}
-        )
+        doing = _host_during(trace, work, found, place, threads) if reason in ("host_late", "sync", "input") else {}
         top = sorted(doing.items(), key=lambda item: -item[1])[:ACTIVITIES_SHOWN]
         rows.append(
             Idle(
@@ -68,9 +64,7 @@ def idle_rows(trace: Trace, work: Work, found: list[Gaps], threads: HostThreads)
     return sorted(rows, key=lambda row: -row.time_us)
 
 
-def _host_during(
-    trace: Trace, work: Work, found: list[Gaps], place: int, threads: HostThreads
-) -> dict[str, int]:
+def _host_during(trace: Trace, work: Work, found: list[Gaps], place: int, threads: HostThreads) -> dict[str, int]:
     """ns by name of what the launching thread was in, over gaps in which this reason has the largest part of
     the host's delay."""
     doing: dict[str, int] = {}
@@ -96,9 +90,7 @@ def _launching_threads(trace: Trace, mine: Work, gaps: Gaps) -> np.ndarray[tuple
     return np.where(launch >= 0, trace.thread[launch], -1)
 
 
-def longest_gaps(
-    trace: Trace, work: Work, found: list[Gaps], steps: Steps, threads: HostThreads
-) -> list[Gap]:
+def longest_gaps(trace: Trace, work: Work, found: list[Gaps], steps: Steps, threads: HostThreads) -> list[Gap]:
     """The longest gaps of all devices, longest first."""
     rows = []
     for gaps in found:

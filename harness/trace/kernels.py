@@ -56,9 +56,7 @@ def _main_launchers(trace: Trace, work: Work, row: Ints, weight: Ints, groups: i
     launched = work.operator >= 0
     best: list[str | None] = [None] * groups
     most = [-1] * groups
-    keys, which = np.unique(
-        row[launched] * len(display) + label[work.operator[launched]], return_inverse=True
-    )
+    keys, which = np.unique(row[launched] * len(display) + label[work.operator[launched]], return_inverse=True)
     sums = np.zeros(len(keys), np.int64)
     np.add.at(sums, which, weight[launched])
     for key, time in zip(keys.tolist(), sums.tolist(), strict=True):

@@ -17,12 +17,15 @@ Ints = NDArray[np.int64]
 # Collective and point-to-point kernels: NCCL, RCCL, oneCCL, MSCCL++, NVSHMEM, and torch's symmetric memory.
 COMMUNICATION = re.compile(
     r"nccl|rccl|oneccl|mscclpp|nvshmem|multimem_(?:all_reduce|one_shot)|(?:one|two)_shot_all_reduce|"
-    r"cross_device_reduce|DeepEP|deep_ep",
-    re.IGNORECASE,
+    r"cross_device_reduce|deepep|deep_ep"
 )
-# A kernel's name tells what it is at its beginning; the rest, up to kilobytes of it, is template arguments.
-TELLING = 160
 LAUNCH = re.compile(r"Launch|Memcpy|Memset")
+
+
+def telling(name: str) -> str:
+    """The part of a kernel's name that tells what it is, in lower case; the rest, up to kilobytes of it, is
+    template arguments."""
+    return name[:160].lower()
 
 
 class Work(NamedTuple):
@@ -80,9 +83,7 @@ def device_work(trace: Trace) -> Work:
     unresolved = (operator < 0) & (launch >= 0)
     if unresolved.any():
         operator[unresolved] = _holding_operators(trace, launch[unresolved])
-    launched_at = np.where(
-        launch >= 0, trace.ts[launch], np.where(operator >= 0, trace.ts[operator], np.int64(-1))
-    )
+    launched_at = np.where(launch >= 0, trace.ts[launch], np.where(operator >= 0, trace.ts[operator], np.int64(-1)))
     return Work(
         event=event,
         start=trace.ts[event],
@@ -90,7 +91,7 @@ def device_work(trace: Trace) -> Work:
         device=trace.device[event],
         stream=trace.stream[event],
         kind=trace.kind[event],
-        communication=trace.named(event, lambda name: COMMUNICATION.search(name[:TELLING]))
+        communication=trace.named(event, lambda name: COMMUNICATION.search(telling(name)))
         & (trace.kind[event] == Kind.KERNEL),
         launch=launch,
         operator=operator,

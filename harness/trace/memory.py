@@ -71,9 +71,7 @@ def _level(allocations: Allocations) -> Ints:
     return total if chosen else total[:0]
 
 
-def _pool(
-    trace: Trace, key: tuple[str, int], at: Ints, innermost: Callable[[int, int], str | None]
-) -> MemoryPool:
+def _pool(trace: Trace, key: tuple[str, int], at: Ints, innermost: Callable[[int, int], str | None]) -> MemoryPool:
     allocations = trace.allocations
     allocated, size = allocations.allocated[at], allocations.bytes[at]
     start = max(int(allocated[0] - size[0]), 0)

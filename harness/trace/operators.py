@@ -117,8 +117,7 @@ def memory_usage(trace: Trace, start: Ints, end: Ints) -> Usage:
     last = np.searchsorted(allocations.ts, end, "right")
     on_cpu = np.isin(allocations.device_type, CPU_DEVICE_TYPES)
     cpu, device = (
-        np.concatenate(([0], np.cumsum(np.where(chosen, allocations.bytes, 0))))
-        for chosen in (on_cpu, ~on_cpu)
+        np.concatenate(([0], np.cumsum(np.where(chosen, allocations.bytes, 0)))) for chosen in (on_cpu, ~on_cpu)
     )
     edges = np.zeros(len(allocations.ts) + 1, np.int64)
     np.add.at(edges, first, 1)
@@ -145,9 +144,7 @@ class Samples(NamedTuple):
     """nan for unknown."""
 
 
-def host_samples(
-    trace: Trace, host: HostCalls, launched_by: Ints, peak: Ints, flops: NDArray[np.float64]
-) -> Samples:
+def host_samples(trace: Trace, host: HostCalls, launched_by: Ints, peak: Ints, flops: NDArray[np.float64]) -> Samples:
     """Times and memory of every host span; the folded ones have given theirs to the caller.
 
     launched_by: for each event of the trace that is work of a device, the operator (index into the trace) to
@@ -268,17 +265,13 @@ def _host_rows(
     ]
 
 
-def _device_rows(
-    trace: Trace, work: Work, display: tuple[str, ...], label: Ints, by_shape: bool
-) -> list[Operator]:
+def _device_rows(trace: Trace, work: Work, display: tuple[str, ...], label: Ints, by_shape: bool) -> list[Operator]:
     groups, row = np.unique(label[work.event], return_inverse=True)
     count = np.bincount(row, minlength=len(groups)).tolist()
     time = np.zeros(len(groups), np.int64)
     np.add.at(time, row, work.end - work.start)
     return [
-        _row(
-            display[group], by_shape, "device", calls, device_time_us=ns / 1000, self_device_time_us=ns / 1000
-        )
+        _row(display[group], by_shape, "device", calls, device_time_us=ns / 1000, self_device_time_us=ns / 1000)
         for group, calls, ns in zip(groups.tolist(), count, time.tolist(), strict=True)
     ]
 
@@ -304,9 +297,7 @@ def _memory_row(trace: Trace, samples: Samples, by_shape: bool) -> list[Operator
     ]
 
 
-def _row(
-    name: str, by_shape: bool, device_type: Literal["cpu", "device"], count: int, **values: Any
-) -> Operator:
+def _row(name: str, by_shape: bool, device_type: Literal["cpu", "device"], count: int, **values: Any) -> Operator:
     nothing = {field: 0 for field in Operator.__struct_fields__ if field.endswith("_us")}
     nothing |= {field: 0 for field in Operator.__struct_fields__ if field.endswith("memory_bytes")}
     fixed: dict[str, Any] = {

@@ -258,9 +258,7 @@ def _decompressed(raw: bytes, path: Path) -> bytes:
             member = isal_zlib.decompressobj(wbits=_GZIP)
             members.append(member.decompress(raw))
             if not member.eof:
-                raise TraceError(
-                    f"{path}: gzip ends early, after {sum(map(len, members))} bytes of the trace"
-                )
+                raise TraceError(f"{path}: gzip ends early, after {sum(map(len, members))} bytes of the trace")
             raw = member.unused_data
     except isal_zlib.error as error:  # type: ignore[misc]  # a class, whatever isal's stub says
         raise TraceError(f"{path}: damaged gzip: {error}") from error
@@ -425,12 +423,8 @@ def _device_columns(rows: _Rows, thread: Ints, threads: tuple[Thread, ...]) -> d
     lanes = [threads[lane] for lane in thread[at].tolist()]
     pairs = list(zip(arguments, lanes, strict=True))
     return {
-        "device": _scattered(
-            n, at, [_digits(a.device if a.device >= 0 else lane.pid) for a, lane in pairs], -1
-        ),
-        "stream": _scattered(
-            n, at, [_digits(a.stream if a.stream != -1 else lane.tid) for a, lane in pairs], -1
-        ),
+        "device": _scattered(n, at, [_digits(a.device if a.device >= 0 else lane.pid) for a, lane in pairs], -1),
+        "stream": _scattered(n, at, [_digits(a.stream if a.stream != -1 else lane.tid) for a, lane in pairs], -1),
         "bytes": _scattered(n, at, [a.bytes for a in arguments], 0),
         "blocks_per_sm": _scattered(n, at, [a.blocks_per_sm for a in arguments], -1.0, np.float64),
     }

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.trace.flops import DTYPES, Cost
-from harness.trace.launches import TELLING, Work
+from harness.trace.launches import Work, telling
 from harness.trace.operators import HostCalls
 from harness.trace.peaks import DevicePeaks
 from harness.trace.reader import Kind, Trace
@@ -27,19 +27,15 @@ Ints = NDArray[np.int64]
 
 _RATE_OF_DTYPE = {"double": "fp64", "float": "fp32", "c10::Half": "fp16", "c10::BFloat16": "fp16"}
 COMPUTES = re.compile(
-    r"gemm|nvjet|wgmma|xmma|cutlass|fprop|dgrad|wgrad|convolve|winograd|conv2d|conv3d|flash|fmha|attention|^Cijk_",
-    re.IGNORECASE,
+    r"gemm|nvjet|wgmma|xmma|cutlass|fprop|dgrad|wgrad|convolve|winograd|conv2d|conv3d|flash|fmha|attention|^cijk_"
 )
 MOVES = re.compile(
     r"elementwise|reduce|softmax|norm|bn_fw|bn_bw|copy|fill|multi_tensor_apply|triton_(?:poi|red|per)|dropout|"
-    r"nchwToNhwc|nhwcToNchw|transpose|gather|scatter|index|embedding|cat_array|CatArray",
-    re.IGNORECASE,
+    r"nchwtonhwc|nhwctonchw|transpose|gather|scatter|index|embedding|cat_?array"
 )
 
 
-def roofline(
-    trace: Trace, host: HostCalls, work: Work, cost: Cost, peaks: DevicePeaks | None
-) -> Roofline | None:
+def roofline(trace: Trace, host: HostCalls, work: Work, cost: Cost, peaks: DevicePeaks | None) -> Roofline | None:
     """The roofline of the kernels in `work`. None without peaks or without kernels."""
     work = work.where((work.kind == Kind.KERNEL) & ~work.communication)
     duration = work.end - work.start
@@ -114,8 +110,8 @@ def _costed_callers(trace: Trace, host: HostCalls, cost: Cost) -> Ints:
 
 def _known_by_name(trace: Trace, work: Work) -> NDArray[np.int8]:
     """1 for kernels that compute, 2 for those that move memory, 0 for small or unknown ones."""
-    computes = trace.named(work.event, lambda name: COMPUTES.search(name[:TELLING]))
-    moves = trace.named(work.event, lambda name: MOVES.search(name[:TELLING]))
+    computes = trace.named(work.event, lambda name: COMPUTES.search(telling(name)))
+    moves = trace.named(work.event, lambda name: MOVES.search(telling(name)))
     kind = np.where(computes, 1, np.where(moves, 2, 0))
     fills = (trace.blocks_per_sm[work.event] >= FILLED_BLOCKS_PER_SM.value) & (
         work.end - work.start >= FILLED_US.value * 1000

@@ -24,9 +24,7 @@ Ints = NDArray[np.int64]
 
 PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)$")
 # Annotations that torch writes by itself inside a step, and that are no step.
-PART_OF_A_STEP = re.compile(
-    r"Optimizer\.|enumerate\(DataLoader\)|enumerate\(DataPipe\)|DistributedDataParallel\.|FSDP"
-)
+PART_OF_A_STEP = re.compile(r"Optimizer\.|enumerate\(DataLoader\)|enumerate\(DataPipe\)|DistributedDataParallel\.|FSDP")
 
 
 class Steps(NamedTuple):

@@ -50,8 +50,7 @@ INPUT_ON_CPU = Threshold(
 )
 LONG_DELAY_US = Threshold(
     1000.0,
-    "A launch takes some µs and the operators around it some tens; a millisecond without any launch is "
-    "something else.",
+    "A launch takes some µs and the operators around it some tens; a millisecond without any launch is something else.",
 )
 WORTH_ADVICE = Threshold(
     0.1,

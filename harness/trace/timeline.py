@@ -119,9 +119,7 @@ def gaps(trace: Trace, work: Work, sets: DeviceSets, device: int) -> Gaps:
     feeding = input_spans(trace).within(start, late_until)
     waits = synchronizations(trace, work)
     begins_waiting = waits.within(start - 1, start) > 0
-    waiting = np.where(
-        begins_waiting, late - feeding, np.minimum(waits.within(start, late_until), late - feeding)
-    )
+    waiting = np.where(begins_waiting, late - feeding, np.minimum(waits.within(start, late_until), late - feeding))
 
     latency = work.start - work.launched_at
     shortest = int(latency[(work.launched_at >= 0) & (latency >= 0)].min(initial=1 << 62))

@@ -85,9 +85,7 @@ def _judge(shares: Shares, roof: Roofline | None) -> Finding:
         # Idleness as a whole against what the device does instead of computing, then its largest reason.
         if shares.unexplained > max(waits.values()):
             evidence.append(
-                Evidence(
-                    "unexplained idle", shares.unexplained, max(waits.values()), "no traced gap tells why"
-                )
+                Evidence("unexplained idle", shares.unexplained, max(waits.values()), "no traced gap tells why")
             )
             return Finding("undetermined", 1 - shares.unexplained, evidence)
         asked = idle if sum(idle.values()) >= max(exposed.values()) else exposed
@@ -99,9 +97,7 @@ def _judge(shares: Shares, roof: Roofline | None) -> Finding:
     return _working(shares, roof, evidence)
 
 
-def _waiting(
-    shares: Shares, waits: dict[Wait, float], asked: dict[Wait, float], evidence: list[Evidence]
-) -> Finding:
+def _waiting(shares: Shares, waits: dict[Wait, float], asked: dict[Wait, float], evidence: list[Evidence]) -> Finding:
     cause = max(asked, key=lambda wait: asked[wait])
     runner_up = max(share for wait, share in waits.items() if wait != cause)
     evidence += [
@@ -141,9 +137,7 @@ def _working(shares: Shares, roof: Roofline | None, evidence: list[Evidence]) ->
     known = roof.compute_bound_us + roof.memory_bound_us
     computing = roof.compute_bound_us / known
     evidence.append(
-        Evidence(
-            "computing", computing, 0.5, "share of the known kernel time that arithmetic bounds, not memory"
-        )
+        Evidence("computing", computing, 0.5, "share of the known kernel time that arithmetic bounds, not memory")
     )
     by_name = KERNELS_BY_NAME if roof.shape_coverage < coverage / 2 else 1.0
     if computing >= 0.5:

@@ -102,7 +102,7 @@ def test_training_on_the_device_logs_its_memory_and_records_kernels(tmp_path: Pa
 
 
 def test_a_resumed_run_goes_on_on_the_device(tmp_path: Path) -> None:
-    common = ["experiment=text_transformer", "trainer.precision=bf16", f"logdir={tmp_path / 'logs'}", "profiler=off"]
+    common = ["experiment=text_transformer", "trainer.precision=bf16", f"logdir={tmp_path / 'logs'}", "profiler=none"]
     assert main([*common, "trainer.max_steps=20", "trainer.eval_every=null"]) == 0
     (run,) = find_runs(tmp_path / "logs")
     assert main([f"resume={run}", "trainer.max_steps=40"]) == 0
