@@ -10,7 +10,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
-from launch import Launcher
+
+from tests.launch import Launcher
 
 # Several test processes share few cores, and torch's threads wait for each other by spinning.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

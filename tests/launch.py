@@ -25,8 +25,8 @@ TINY = (
     "trainer.max_steps=6",
     "trainer.log_every=1",
     "trainer.eval_every=null",
-    "profiler=off",
-    "checkpoint=off",
+    "profiler=none",
+    "checkpoint=none",
 )
 """The smallest real job."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import reading
 import torch
-from launch import TINY, Ended, Launcher, expect_usage_error, tree
-from pictures import make_image_folder
 from PIL import Image
 
 from harness.checkpoint import Checkpoints, load
+from tests import reading
+from tests.launch import TINY, Ended, Launcher, expect_usage_error, tree
+from tests.pictures import make_image_folder
 
 CUDA = torch.cuda.is_available()
 

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from launch import tree
 
 from harness.checkpoint import Checkpoints, load, random_state, restore_random_state
 from harness.errors import UsageError
+from tests.launch import tree
 
 
 def state(step: int, size: int = 10) -> dict[str, Any]:

@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 
 import pytest
-import reading
-from launch import TINY, Command, Launcher, environment, expect_usage_error, python, tree, wait_until
+
+from tests import reading
+from tests.launch import TINY, Command, Launcher, environment, expect_usage_error, python, tree, wait_until
 
 
 def sweep(harness: Launcher, cwd: Path, *overrides: str) -> Command:
@@ -56,7 +57,9 @@ def test_a_folder_of_ones_own_adds_groups_and_experiments(harness: Launcher, tmp
     (tmp_path / "mine" / "experiment" / "quick.yaml").write_text(
         "# @package _global_\ndefaults:\n  - override /model: mlp\nname: quick\ntrainer:\n  max_steps: 2\n"
     )
-    done = harness.run("train", "--config-dir", "mine", "experiment=quick", "profiler=off", "logdir=logs", cwd=tmp_path)
+    done = harness.run(
+        "train", "--config-dir", "mine", "experiment=quick", "profiler=none", "logdir=logs", cwd=tmp_path
+    )
     assert done.status == 0, done.text
     assert reading.manifest(reading.only_run(tmp_path / "logs"))["id"].startswith("quick/")
 
@@ -143,7 +146,7 @@ def test_joblib_runs_several_jobs_at_a_time_and_reports_the_one_that_fails(harne
 
 
 def test_an_experiment_sweeps_by_itself(harness: Launcher, tmp_path: Path) -> None:
-    tiny = ("trainer.device=cpu", "trainer.threads=1", "trainer.max_steps=2", "profiler=off", "data.train.size=4,8")
+    tiny = ("trainer.device=cpu", "trainer.threads=1", "trainer.max_steps=2", "profiler=none", "data.train.size=4,8")
     done = harness.run("train", "-m", "experiment=matmul_sweep", *tiny, "logdir=logs", cwd=tmp_path)
     assert done.status == 0, done.text
     names = sorted(path.parent.name[25:] for path in (tmp_path / "logs").glob("matmul_sweep/*/run.json"))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import reading
-from launch import ROOT, TINY, Launcher, expect_usage_error, window_every
-from pictures import make_cifar10, make_image_folder
+
+from tests import reading
+from tests.launch import ROOT, TINY, Launcher, expect_usage_error, window_every
+from tests.pictures import make_cifar10, make_image_folder
 
 MODELS = {
     "cnn": ["model.widths=[4,8]", "model.strides=2"],

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pictures import make_cifar10, make_image_folder
 from torch import Tensor
 from torch.utils.data import Dataset
 
@@ -28,6 +27,7 @@ from harness.data import (
     to_device,
 )
 from harness.errors import UsageError
+from tests.pictures import make_cifar10, make_image_folder
 
 
 class Numbers(Dataset[Tensor]):

@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from launch import ROOT, python
+
+from tests.launch import ROOT, python
 
 HEAVY = ("torch", "torchvision", "hydra", "sklearn")
 

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
-import reading
 import torch
-from launch import TINY, Command, Ended, Launcher, expect_usage_error, tree, wait_until, window_every
-from pictures import make_image_folder
 
 from harness.checkpoint import Checkpoints, load
+from tests import reading
+from tests.launch import TINY, Command, Ended, Launcher, expect_usage_error, tree, wait_until, window_every
+from tests.pictures import make_image_folder
 
 COMMON = (
     *TINY,

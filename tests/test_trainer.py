@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reading
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
@@ -25,6 +24,7 @@ from harness.schedulers import warmup_cosine
 from harness.tasks import Classification, Inference, LanguageModeling
 from harness.trainer import DivergedError, Summary, Trainer
 from models import CNN, MLP, Transformer
+from tests import reading
 
 CPU = torch.device("cpu")
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import reading
 import torch
-from launch import tree
 
 from harness.record import Profiler, RecordedWindow, Schedule, TraceOptions, span
+from tests import reading
+from tests.launch import tree
 
 CPU = TraceOptions(activities=("cpu",))
 RUN = "mine/first"
