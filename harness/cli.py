@@ -27,6 +27,17 @@ class Format(StrEnum):
     json = "json"
 
 
+class ReportFormat(StrEnum):
+    table = "table"
+    markdown = "markdown"
+    json = "json"
+
+
+class Grouping(StrEnum):
+    name = "name"
+    shape = "shape"
+
+
 @app.command(
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []},
     add_help_option=False,
@@ -55,6 +66,39 @@ def runs(
         show(rows)
     else:
         console.out.print(f"There are no runs in {logdir} yet. Start one: harness train")
+
+
+@app.command()
+def report(
+    path: Annotated[Path, typer.Argument(help="A trace file, a window, a run, or a logdir (its newest run).")],
+    window: Annotated[
+        int | None,
+        typer.Option(help="The window of a run that begins at this step; -1 is the newest, -2 the one before."),
+    ] = None,
+    sort_by: Annotated[
+        str | None, typer.Option(help="Operators by this column, in torch's names, as cuda_time_total.")
+    ] = None,
+    group_by: Annotated[Grouping, typer.Option(help="Operators by name, or by name and input shapes.")] = Grouping.name,
+    rows: Annotated[int, typer.Option(help="Rows of every long table.", min=1)] = 15,
+    step_ms: Annotated[
+        float | None, typer.Option(help="Time of a step without the profiler, for a trace that lacks it.")
+    ] = None,
+    format: Annotated[
+        ReportFormat, typer.Option(help="A table for people, Markdown for an issue, JSON for programs.")
+    ] = ReportFormat.table,
+) -> None:
+    """Show what a window says: verdict and advice, where time and memory go, operators, kernels, a timeline."""
+    from harness.report import report as show
+
+    show(
+        path,
+        window=window,
+        sort_by=sort_by,
+        by_shape=group_by is Grouping.shape,
+        rows=rows,
+        step_ms=step_ms,
+        format=format.value,
+    )
 
 
 @app.command()

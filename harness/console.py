@@ -12,10 +12,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from rich.console import Console
-from rich.logging import RichHandler
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
 UNBOUNDED = 160
 """Columns where there is no terminal to fit into."""
@@ -47,13 +44,16 @@ class BarProgress:
     """A bar that redraws itself only when it is told something, so that no thread of its own takes time."""
 
     def __init__(self, first_step: int, max_steps: int) -> None:
-        self._bar = Bar(
-            TextColumn("[bold]{task.description}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[metrics]}"),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
+        # Only `train` draws a bar, and every command would wait for this import.
+        from rich import progress
+
+        self._bar = progress.Progress(
+            progress.TextColumn("[bold]{task.description}"),
+            progress.BarColumn(bar_width=None),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[metrics]}"),
+            progress.TimeElapsedColumn(),
+            progress.TimeRemainingColumn(),
             console=err,
             auto_refresh=False,
         )
@@ -138,6 +138,8 @@ def _format(metrics: Mapping[str, float]) -> str:
 @contextmanager
 def logging_to(file: Path | None) -> Iterator[None]:
     """Log lines of the harness: to the terminal, and with their times to ``file``."""
+    from rich.logging import RichHandler
+
     logger = logging.getLogger("harness")
     handlers: list[logging.Handler] = [
         RichHandler(console=err, show_path=False, show_time=False, markup=False, highlighter=None)

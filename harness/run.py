@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -187,12 +186,15 @@ def now() -> str:
 
 
 def command_line() -> str:
-    """The command of this process, as one would type it."""
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    """The command of this process, as one would type it: without what ``train`` adds for a sweep."""
+    added = ("sweep=", "hydra.job.config.override_dirname.exclude_keys=")
+    return f"{Path(sys.argv[0]).name} {shlex.join(text for text in sys.argv[1:] if not text.startswith(added))}"
 
 
 def versions() -> dict[str, str | None]:
     """Versions of what a result depends on; None for what is not installed."""
+    from importlib import metadata
+
     found: dict[str, str | None] = {"harness": harness.__version__, "python": platform.python_version()}
     for package in ("torch", "torchvision", "numpy", "tensorboard", "torch-tb-profiler", "hydra-core"):
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
@@ -148,8 +150,15 @@ def _window(trace: Trace, found: Steps, work: Work, stray: int, lost_launches: i
         lost_events=trace.lost_events,
         unattributed_device_events=stray,
         launches_without_work=lost_launches,
+        cost_us=_cost_us(facts.cost) if facts is not None else None,
         warnings=warnings,
     )
+
+
+def _cost_us(cost: dict[str, Any] | None) -> float | None:
+    """None unless the harness knew every part of it."""
+    parts = [part for part in (cost or {}).values() if isinstance(part, (int, float))]
+    return float(sum(parts)) if cost and len(parts) == len(cost) else None
 
 
 def _step_rows(trace: Trace, found: Steps) -> list[StepRow]:

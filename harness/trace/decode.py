@@ -154,7 +154,7 @@ class _ExactInstant(Instant, gc=False, tag_field="ph", tag="i"):
 def _decoders(*events: Any) -> tuple[msgspec.json.Decoder[Any], msgspec.json.Decoder[Any]]:
     """Decoders of a whole object, and of the bare list that older tools write."""
     event_list = list[Union[(*events, Metadata, *_COUNTED)]]  # type: ignore[valid-type]
-    fields: list[Any] = [("traceEvents", event_list, msgspec.field(default_factory=list))]
+    fields: list[Any] = [("traceEvents", event_list)]
     fields += [(name, Raw, NOTHING) for name in _HEADER]
     document = msgspec.defstruct("UndecodedHeader", fields)
     return msgspec.json.Decoder(document), msgspec.json.Decoder(event_list)

@@ -54,6 +54,9 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """Device events whose launch is not in the window: work of earlier steps, or lost launches."""
     launches_without_work: int = 0
     """Kernel, copy and graph launches in the window that no device event answers: lost device events."""
+    cost_us: float | None = None
+    """What the window took from the job: extra time of its warm-up and recorded steps against the unprofiled
+    median, plus the time that the loop stood still, as far as that was known when the trace was written."""
     warnings: list[str] = []
 
 

@@ -1,0 +1,80 @@
+"""`harness report` as a user runs it, over recorded traces."""
+
+import io
+import shutil
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from rich.console import Console
+
+from harness.cli import main
+from harness.report import terminal
+from harness.report.document import Section
+from harness.report.findings import Options, sections
+from harness.report.picture import picture
+from harness.trace import Trace, WindowReport, analyze, read
+from tests.trace.conftest import recorded
+
+
+class Result(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """The command with these arguments, in this process."""
+
+    def _run(*arguments: object) -> Result:
+        monkeypatch.setattr(sys, "argv", ["harness", "report", *map(str, arguments)])
+        status: object = 0
+        try:
+            main()
+        except SystemExit as ended:
+            status = ended.code
+        return Result(int(str(status or 0)), *capsys.readouterr())
+
+    return _run
+
+
+@cache
+def analyzed(path: Path) -> tuple[Trace, WindowReport]:
+    trace = read(path)
+    return trace, analyze(trace)
+
+
+def document(path: Path, options: Options | None = None) -> list[Section]:
+    trace, report = analyzed(path)
+    return sections(report, picture(trace, report), options or Options())
+
+
+def drawn(path: Path, width: int, options: Options | None = None) -> str:
+    """What a terminal of this width shows, without colours."""
+    out = io.StringIO()
+    terminal.show(document(path, options), Console(file=out, width=width, color_system=None))
+    return out.getvalue()
+
+
+def section(text: str, title: str) -> list[str]:
+    """The lines below a heading, up to the empty one after it."""
+    lines = text.splitlines()
+    begin = next(place for place, line in enumerate(lines) if line.lstrip("# ").startswith(title)) + 1
+    end = next((place for place in range(begin, len(lines)) if not lines[place]), len(lines))
+    return lines[begin:end]
+
+
+def window(run_directory: Path, step: int, *traces: str) -> Path:
+    """A window of a run, with one recorded trace for each rank."""
+    folder = run_directory / "profile" / f"window_{step:08d}"
+    folder.mkdir(parents=True)
+    for rank, name in enumerate(traces):
+        shutil.copy(recorded(name), folder / f"host-1_{rank}.17000000{step}.pt.trace.json.gz")
+    return folder
