@@ -118,7 +118,7 @@ class Profiler:
             import_module("torch._inductor.config")
             shutil.rmtree(self._place.staging, ignore_errors=True)
             self._place.staging.mkdir(parents=True)
-            self._plan(self._schedule)
+            self._plan(self._schedule, first_step)
 
     def __enter__(self) -> Self:
         self.begin_step()
@@ -167,9 +167,9 @@ class Profiler:
                 folder.rmdir()
                 folder = folder.parent
 
-    def _plan(self, schedule: Schedule) -> None:
-        """Find the next window, and wake in time to measure unprofiled steps before it."""
-        window = schedule.next_window(self._step)
+    def _plan(self, schedule: Schedule, first_step: int) -> None:
+        """Find the next window from ``first_step`` on, and wake in time to measure unprofiled steps before it."""
+        window = schedule.next_window(first_step)
         while window and (self._profile_dir / window_name(window.first)).exists():
             # A job resumed from an older checkpoint comes past windows that it has recorded already.
             window = schedule.next_window(window.end)
@@ -216,8 +216,8 @@ class Profiler:
                 self._recording = None
                 self._finish(recording)
                 self._failures = 0
-        if self._recording is None and self._schedule is not None:
-            self._plan(self._schedule)
+        if self._recording is None and self._attentive and self._schedule is not None:
+            self._plan(self._schedule, self._step)
 
     def _finish(self, recording: Recording) -> None:
         """Stop torch's profiler and let the finished window appear in the logdir."""
@@ -267,7 +267,8 @@ class Profiler:
             if self._schedule is None:
                 self._sleep()
             else:
-                self._plan(self._schedule)
+                # A window that could not be started is not tried again at the same step.
+                self._plan(self._schedule, self._step + 1)
 
 
 def staging_root(logdir: Path) -> Path:
