@@ -113,11 +113,13 @@ def test_a_run_stopped_at_any_step_goes_on_bit_for_bit(
     assert train(harness, tmp_path, *overrides, f"logdir={undisturbed}").status == 0
     assert train(harness, tmp_path, *overrides, f"logdir={stopped}", "trainer.max_steps=5").status == 0
     run = reading.only_run(stopped)
-    for step in (6, 14):
+    # A life of one step and then another; it is enough to see it once.
+    stops = (6, 14) if overrides == TRANSFORMER else (14,)
+    for step in stops:
         done = resume(harness, run, f"trainer.max_steps={step}")
         assert done.status == 0, done.text
     assert_same_outcome(run, reading.only_run(undisturbed), 14)
-    assert reading.manifest(run)["resumed_from"] == [5, 6]
+    assert reading.manifest(run)["resumed_from"] == [5, *stops[:-1]]
 
 
 class Watch:
