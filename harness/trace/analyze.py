@@ -10,6 +10,7 @@ import harness
 from harness.trace import kernels
 from harness.trace.advice import Findings, advice, memory_advice
 from harness.trace.annotations import annotation_rows, phases
+from harness.trace.columns import Trace
 from harness.trace.culprits import synchronizing
 from harness.trace.flops import Cost, costs
 from harness.trace.idle import HostThreads, idle_rows, longest_gaps
@@ -17,7 +18,6 @@ from harness.trace.launches import Work, device_work, launches_without_work
 from harness.trace.memory import memory, peak_during
 from harness.trace.operators import HostCalls, host_calls, host_samples, operator_rows
 from harness.trace.peaks import DevicePeaks, peaks_of
-from harness.trace.reader import Trace
 from harness.trace.roofline import roofline
 from harness.trace.schema import DeviceInfo, Operator, StepTime, Totals, Verdict, Window, WindowReport
 from harness.trace.schema import Step as StepRow

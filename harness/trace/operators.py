@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.trace.calls import Calls, nest
-from harness.trace.reader import Kind, Signature, Trace
+from harness.trace.columns import Kind, Signature, Trace
 from harness.trace.schema import Operator
 
 if TYPE_CHECKING:
@@ -325,9 +325,23 @@ def _shape_labels(trace: Trace) -> tuple[Ints, list[Any]]:
 
 
 def shapes(signature: Signature) -> list[list[int]]:
-    """`Input Dims` as torch's table has them: lists of tensors show as `[]`."""
+    """`Input Dims` as torch's table has them: lists of tensors show as `[]`, and so does what is no shape."""
     try:
-        dims = msgspec.json.decode(signature.dims or b"[]")
+        return msgspec.json.decode(signature.dims, type=list[_Shape])
+    except msgspec.DecodeError:
+        pass
+    try:
+        dims = msgspec.json.decode(signature.dims)
     except msgspec.DecodeError:
         return []
-    return [[] if any(isinstance(d, list) for d in shape) else shape for shape in dims]
+    return [_shape(shape) for shape in dims] if isinstance(dims, list) else []
+
+
+_Shape = list[Annotated[int, msgspec.Meta(ge=0, le=2**53)]]
+
+
+def _shape(dims: Any) -> list[int]:
+    try:
+        return msgspec.convert(dims, _Shape)
+    except msgspec.ValidationError:
+        return []

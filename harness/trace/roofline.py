@@ -15,11 +15,11 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.trace.columns import Kind, Trace
 from harness.trace.flops import DTYPES, Cost
 from harness.trace.launches import Work, telling
 from harness.trace.operators import HostCalls
 from harness.trace.peaks import DevicePeaks
-from harness.trace.reader import Kind, Trace
 from harness.trace.schema import Roofline
 from harness.trace.thresholds import ATTAINED, FILLED_BLOCKS_PER_SM, FILLED_US
 
