@@ -14,7 +14,7 @@ from harness.trace.columns import Trace
 from harness.trace.culprits import synchronizing
 from harness.trace.flops import Cost, costs
 from harness.trace.idle import HostThreads, idle_rows, longest_gaps
-from harness.trace.launches import Work, device_work, launches_without_work
+from harness.trace.launches import Work, ambiguous_launches, device_work, launches_without_work
 from harness.trace.memory import memory, peak_during
 from harness.trace.operators import HostCalls, host_calls, host_samples, operator_rows
 from harness.trace.peaks import DevicePeaks, peaks_of
@@ -139,6 +139,11 @@ def _window(trace: Trace, found: Steps, work: Work, stray: int, lost_launches: i
     warnings = list(trace.warnings)
     if not len(trace):
         warnings.append("the trace holds no complete event")
+    ambiguous = ambiguous_launches(trace)
+    if ambiguous:
+        warnings.append(
+            f"{ambiguous} launches share a correlation with another: what they launched counts for the first of them"
+        )
     if len(work.event) and not found.start.size:
         warnings.append("no step spans: shares are of the whole trace")
     return Window(

@@ -1,14 +1,17 @@
 """Bytes of a kineto trace to typed events.
 
-One typed pass of msgspec, tagged by `ph`, so that flow and metadata events (a third of a file) cost little
-and complete events arrive as small structs. Nested arguments that few need stay undecoded (`Raw`).
+Typed decoding by msgspec, tagged by `ph`, so that flow and metadata events (a third of a file) cost little
+and complete events arrive as small structs. Nested arguments that few need stay undecoded (`Raw`). Some
+hundred events at a time: while their columns are taken they are still in the processor's cache, and the next
+ones reuse their memory, which makes reading twice as fast and keeps it within the size of the file.
 A file that this schema refuses is damaged or odd, and goes to `salvage.py`.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
 from typing import Annotated, Any, NamedTuple, Union
 
@@ -127,15 +130,22 @@ class HarnessFacts(msgspec.Struct):
     cost: dict[str, Any] | None = None
 
 
-class Document(msgspec.Struct):
-    """A whole file."""
+class Header(msgspec.Struct):
+    """What a file says beside its events."""
 
-    traceEvents: list[Any] = []
     deviceProperties: list[DeviceProperties] = []
     distributedInfo: DistributedInfo | None = None
     harness: HarnessFacts | None = None
     torch_version: str | None = None
     warnings: tuple[str, ...] = ()
+
+
+class Document(NamedTuple):
+    """A whole file. `batches` are lists of events that are decoded as they are asked for, and may raise what
+    `decode` raises."""
+
+    batches: Iterable[list[Any]]
+    header: Header
 
 
 # The header is decoded field by field: one that is not as expected costs a warning, not the file.
@@ -200,24 +210,52 @@ def decoders(data: bytes) -> Decoders:
 def decode(data: bytes) -> Document:
     """Events and metadata of a trace file's bytes (JSON, decompressed).
 
-    Raises msgspec.MsgspecError, or RecursionError, where the bytes are no JSON or not of this shape.
+    Raises msgspec.MsgspecError, or RecursionError, where the bytes are no JSON or not of this shape: at once
+    or with one of the batches.
     """
     chosen = decoders(data)
-    if data[:64].lstrip()[:1] == b"[":
-        return Document(traceEvents=chosen.events.decode(data))
-    undecoded = chosen.document.decode(data)
-    return header(undecoded.traceEvents, {name: getattr(undecoded, name) for name in _HEADER})
+    begin = EVENTS_BEGIN.search(data)
+    if begin is None and LIST_BEGINS.match(data):
+        return Document([chosen.events.decode(data)], Header())
+    edges = list(_edges(data, begin.end())) if begin is not None else []
+    if begin is None or not edges:
+        undecoded = chosen.document.decode(data)
+        return Document([undecoded.traceEvents], header(_fields(undecoded)))
+    # What stands before the events and what stands after them are documents with fewer events.
+    before = chosen.document.decode(data[: begin.end()] + b"]}")
+    after = chosen.document.decode(b'{"traceEvents":[' + data[edges[-1] :])
+    blocks = itertools.pairwise([begin.end(), *edges])
+    batches = (chosen.events.decode(b"[" + data[low:high].rstrip(b", \t\r\n") + b"]") for low, high in blocks)
+    return Document(itertools.chain(batches, [after.traceEvents]), header(_fields(before) | _fields(after)))
 
 
-def header(events: list[Any], fields: Mapping[str, Raw]) -> Document:
-    """A document of decoded events and the JSON of its header fields, of which others are left out."""
+EVENTS_BEGIN = re.compile(rb'"traceEvents"\s*:\s*\[')
+LIST_BEGINS = re.compile(rb"\s*\[")
+# In JSON, this cannot stand in a string: its quotes would be escaped.
+_NEXT_EVENT = re.compile(rb'\}\s*,\s*(?=\{\s*"ph"\s*:)')
+_BATCH_BYTES = 1 << 17
+
+
+def _edges(data: bytes, begin: int) -> Iterator[int]:
+    """Where batches of events end and the next begin, the last of them before the last batch."""
+    while found := _NEXT_EVENT.search(data, begin + _BATCH_BYTES):
+        begin = found.end()
+        yield begin
+
+
+def _fields(undecoded: Any) -> dict[str, Raw]:
+    fields = {name: getattr(undecoded, name) for name in _HEADER}
+    return {name: raw for name, raw in fields.items() if raw is not NOTHING}
+
+
+def header(fields: Mapping[str, Raw]) -> Header:
+    """The header from the JSON of its fields, of which others are left out."""
     known: dict[str, Any] = {}
     warnings = []
     for name, expected in _HEADER.items():
-        raw = fields.get(name, NOTHING)
         try:
-            if raw is not NOTHING:
-                known[name] = msgspec.json.decode(raw, type=expected)
+            if name in fields:
+                known[name] = msgspec.json.decode(fields[name], type=expected)
         except msgspec.MsgspecError as error:
             warnings.append(f"{name} of the file is not as expected and was left out: {error}")
-    return Document(traceEvents=events, warnings=tuple(warnings), **known)
+    return Header(warnings=tuple(warnings), **known)

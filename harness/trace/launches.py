@@ -107,6 +107,13 @@ def launches_without_work(trace: Trace, work: Work) -> int:
     return int(np.count_nonzero(~answered))
 
 
+def ambiguous_launches(trace: Trace) -> int:
+    """Calls whose correlation another call has as well: which of them launched what, the file does not tell."""
+    ids = trace.correlation[trace.of(Kind.RUNTIME)]
+    _, count = np.unique(ids[ids >= 0], return_counts=True)
+    return int(count[count > 1].sum())
+
+
 def _launches(trace: Trace, correlation: Ints) -> Ints:
     calls = trace.of(Kind.RUNTIME)
     if not len(calls):

@@ -310,16 +310,18 @@ def _row(name: str, by_shape: bool, device_type: Literal["cpu", "device"], count
 
 def _shape_labels(trace: Trace) -> tuple[Ints, list[Any]]:
     """For each event the index of its input shapes among the distinct ones; the first is none, `[]`."""
-    table: dict[bytes, int] = {b"[]": 0}
     texts: list[Any] = [[]]
+    of_dims: dict[bytes, int] = {}
+    of_shapes: dict[bytes, int] = {b"[]": 0}
     of_signature = []
     for signature in trace.signatures:
-        value = shapes(signature)
-        key = msgspec.json.encode(value)
-        if key not in table:
-            table[key] = len(texts)
-            texts.append(value)
-        of_signature.append(table[key])
+        dims = bytes(signature.dims)
+        if dims not in of_dims:
+            value = shapes(signature)
+            of_dims[dims] = of_shapes.setdefault(msgspec.json.encode(value), len(texts))
+            if of_dims[dims] == len(texts):
+                texts.append(value)
+        of_signature.append(of_dims[dims])
     index = np.array([*of_signature, 0], np.int64)  # signature -1 reads the last: none
     return index[trace.signature], texts
 

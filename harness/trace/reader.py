@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,23 +51,15 @@ def read(path: str | os.PathLike[str], *, max_json_bytes: int = MAX_JSON_BYTES) 
     path = Path(path)
     with _no_collection():
         found = contents(path, max_json_bytes)
-        lost, warnings = 0, found.damage
+        measured = partial(columns, source=path, file_bytes=found.file_bytes, json_bytes=len(found.json))
         try:
-            document = decode(found.json)
+            return measured(decode(found.json), warnings=found.damage)
         except (msgspec.MsgspecError, RecursionError) as error:
             salvaged = salvage(found.json)
             if salvaged is None:
                 raise TraceError(path, what_it_is(found.json)) from error
-            document, lost, more = salvaged
-            warnings = (*warnings, *more)
-        return columns(
-            document,
-            source=path,
-            file_bytes=found.file_bytes,
-            json_bytes=len(found.json),
-            lost_events=lost,
-            warnings=warnings,
-        )
+            warnings = (*found.damage, *salvaged.warnings)
+            return measured(salvaged.document, lost_events=salvaged.lost_events, warnings=warnings)
 
 
 @contextmanager
@@ -114,9 +107,9 @@ def columns(
     rows, counts = _Rows(), Counter[str]()
     allocating: list[Instant] = []
     thread_names: dict[Thread, str] = {}
-    for chunk in _chunks(document.traceEvents):
-        for kind_of_event in dict.fromkeys(map(type, chunk)):
-            events: list[Any] = [event for event in chunk if event.__class__ is kind_of_event]
+    for batch in document.batches:
+        for kind_of_event in dict.fromkeys(map(type, batch)):
+            events: list[Any] = [event for event in batch if event.__class__ is kind_of_event]
             if issubclass(kind_of_event, Complete):
                 rows.add(events)
                 continue
@@ -132,7 +125,7 @@ def columns(
     column = rows.columns()
     counts.update(dict(zip(rows.categories, np.bincount(column.pop("category")).tolist(), strict=True)))
     allocations = _allocations(allocating, rows.threads)
-    notes = [*document.warnings, *warnings]
+    notes = [*document.header.warnings, *warnings]
     astray = _astray(column["ts"], column["dur"])
     if astray.any():
         column = {name: values[~astray] for name, values in column.items()}
@@ -145,7 +138,7 @@ def columns(
     nameless = int(np.count_nonzero(column["kind"] == _UNKNOWN))
     if nameless:
         notes.append(f"{nameless} spans have no category (cat): they are counted, and are in no other number")
-    facts = document.harness
+    facts = document.header.harness
     return Trace(
         source=source,
         file_bytes=file_bytes,
@@ -157,10 +150,10 @@ def columns(
         signatures=tuple(Signature(*msgspec.json.decode(line, type=_RAWS)) for line in rows.signatures),
         **(column | {"kind": np.minimum(column["kind"], Kind.OTHER), "dur": np.maximum(column["dur"], 0)}),
         allocations=allocations,
-        devices=tuple(document.deviceProperties),
-        distributed=document.distributedInfo,
+        devices=tuple(document.header.deviceProperties),
+        distributed=document.header.distributedInfo,
         harness=facts,
-        torch_version=document.torch_version or (facts.torch_version if facts is not None else None),
+        torch_version=document.header.torch_version or (facts.torch_version if facts is not None else None),
         lost_events=lost_events,
         warnings=tuple(notes),
     )
@@ -179,17 +172,9 @@ def _astray(ts: Ints, dur: Ints) -> Bools:
     return astray
 
 
-# Events of one chunk stay in the cache while every column is taken from them, and their lists are reused; a
-# pass over all events for each column takes twice as long.
-_CHUNK = 2048
 _RAWS = tuple[Raw, Raw, Raw]
 _json = msgspec.json.Encoder().encode
 _lines = msgspec.json.Encoder().encode_lines
-
-
-def _chunks(events: list[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(events), _CHUNK):
-        yield events[start : start + _CHUNK]
 
 
 class _Rows:

@@ -6,6 +6,7 @@ and counted; a value that cannot be read is left out and counted. Whoever reads 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -15,13 +16,24 @@ import msgspec
 from msgspec import Raw
 
 from harness.trace import lenient
-from harness.trace.decode import AllocatorArguments, Arguments, Decoders, Document, decode, decoders, header
+from harness.trace.decode import (
+    EVENTS_BEGIN,
+    LIST_BEGINS,
+    AllocatorArguments,
+    Arguments,
+    Decoders,
+    Document,
+    decode,
+    decoders,
+    header,
+)
 
-_EVENTS_BEGIN = re.compile(rb'"traceEvents"\s*:\s*\[|\[(?=\s*\{\s*"ph"\s*:)')
-_LIST_BEGINS = re.compile(rb"\s*\[")
+# Where the key of the list is damaged.
+_PHASES_BEGIN = re.compile(rb'\[(?=\s*\{\s*"ph"\s*:)')
 _EVENT_BEGINS = re.compile(rb'[\[,}]\s*(?=\{\s*"(?:ph|cat|name|pid|tid|ts|dur|id|s|bp|args)"\s*:)')
 # The end of a whole file: of its list of events, and perhaps a few plain fields.
 _FILE_ENDS = re.compile(rb"(?<=\})\s*(\]\s*(?:,[^\[\]]*\})?\s*\}?\s*)\Z")
+_TIME = re.compile(r'"ts"\s*:')
 _LONGEST_END = 4096
 _BLOCK = 256
 _ENCODINGS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
@@ -55,7 +67,8 @@ def salvage(data: bytes) -> Salvaged | None:
     data, repairs = _repaired(data)
     if repairs:
         try:
-            return Salvaged(decode(data), 0, repairs)
+            document = decode(data)
+            return Salvaged(document._replace(batches=list(document.batches)), 0, repairs)
         except (msgspec.MsgspecError, RecursionError):
             pass
     return _event_by_event(data, repairs)
@@ -86,12 +99,12 @@ def _repaired(data: bytes) -> tuple[bytes, tuple[str, ...]]:
 
 
 def _event_by_event(data: bytes, repairs: tuple[str, ...]) -> Salvaged | None:
-    begin = _EVENTS_BEGIN.search(data) or _LIST_BEGINS.match(data)
+    begin = EVENTS_BEGIN.search(data) or _PHASES_BEGIN.search(data) or LIST_BEGINS.match(data)
     if begin is None:
         return None
     reader = _Reader(data, begin.end() - 1)
-    events = list(reader.events())
-    if not events:
+    batches = list(reader.batches())
+    if not any(batches):
         return None
     fields: dict[str, Raw] = {}
     notes = [*repairs]
@@ -103,7 +116,7 @@ def _event_by_event(data: bytes, repairs: tuple[str, ...]) -> Salvaged | None:
                 notes.append("a part of the file around its events could not be read: devices and ranks may lack")
             fields |= found or {}
     notes += reader.warnings()
-    return Salvaged(header(events, fields), reader.lost, tuple(notes))
+    return Salvaged(Document(batches, header(fields)), reader.lost, tuple(notes))
 
 
 def _fields(fragment: bytes) -> dict[str, Raw] | None:
@@ -135,18 +148,15 @@ class _Reader:
         self._stray = 0
         self._first_lost = -1
 
-    def events(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[list[Any]]:
         edges = [*self._begins, len(self._data)]
         for low in range(0, len(self._begins), _BLOCK):
             high = min(low + _BLOCK, len(self._begins))
             block = self._block(edges[low], edges[high]) if high < len(self._begins) else None
-            if block is not None and len(block) == high - low:
-                yield from block
-                continue
-            for begin, end in zip(edges[low:high], edges[low + 1 : high + 1], strict=True):
-                event = self._one(begin, end, last=end == len(self._data))
-                if event is not None:
-                    yield event
+            if block is None or len(block) != high - low:
+                each = itertools.pairwise(edges[low : high + 1])
+                block = [event for begin, end in each if (event := self._one(begin, end)) is not None]
+            yield block
 
     def warnings(self) -> list[str]:
         found = []
@@ -178,7 +188,8 @@ class _Reader:
                 pass
         return None
 
-    def _one(self, begin: int, end: int, *, last: bool) -> Any:
+    def _one(self, begin: int, end: int) -> Any:
+        last = end == len(self._data)
         piece = self._data[begin:end].rstrip(b", \t\r\n")
         if not last:
             for decoder in (self._decoders.event, self._decoders.loose_event):
@@ -193,6 +204,8 @@ class _Reader:
             if last:
                 self.rest = rest.encode() if rest.startswith("]") else self.rest
             else:
+                for _ in _TIME.finditer(rest):
+                    self._lose(begin + length, "its start is damaged")
                 self._stray += len(rest)
                 self._repaired += 1
             return self._typed(parsed)
