@@ -72,8 +72,9 @@ class Ended:
 class Command:
     """A running ``harness`` command, in a session of its own."""
 
-    def __init__(self, pid: int, out: Path, err: Path, status: Path) -> None:
+    def __init__(self, pid: int, out: Path, err: Path, status: Path, token: str) -> None:
         self.pid = pid
+        self._token = token
         self._out, self._err, self._status = out, err, status
 
     def signal(self, number: signal.Signals) -> None:
@@ -97,11 +98,12 @@ class Command:
         return Ended(128 - status if status < 0 else status, out, err)
 
     def kill_session(self) -> None:
-        """End the command and every process that it has started."""
+        """End the command and every process that it has started, and no other that has got its number since."""
         for pid in session(self.pid):
             try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
+                if self._token.encode() in Path(f"/proc/{pid}/environ").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
+            except OSError:
                 continue
 
 
@@ -112,11 +114,13 @@ class Launcher:
         self._folder = folder
         self._count = 0
         self._started: list[Command] = []
+        # What the zygote is started with, all that come from it inherit.
+        self._token = f"HARNESS_TESTS={folder}"
         self._zygote = subprocess.Popen(
             [sys.executable, str(Path(__file__).parent / "zygote.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment(),
+            env=environment(HARNESS_TESTS=str(folder)),
             cwd=folder,
         )
 
@@ -135,7 +139,7 @@ class Launcher:
         request: dict[str, Any] = {
             "argv": ["harness", *arguments],
             "cwd": str(cwd or self._folder),
-            "env": environment(**(env or {})),
+            "env": environment(HARNESS_TESTS=str(self._folder), **(env or {})),
             "stdout": str(out),
             "stderr": stderr or str(err),
             "status": str(status),
@@ -144,7 +148,7 @@ class Launcher:
         assert self._zygote.stdout is not None
         self._zygote.stdin.write(json.dumps(request).encode() + b"\n")
         self._zygote.stdin.flush()
-        command = Command(int(self._zygote.stdout.readline()), out, err, status)
+        command = Command(int(self._zygote.stdout.readline()), out, err, status, self._token)
         self._started.append(command)
         return command
 
