@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -19,6 +17,7 @@ import numpy as np
 from msgspec import Raw
 from numpy.typing import NDArray
 
+from harness.trace.collector import without_collector
 from harness.trace.columns import KIND_OF_CATEGORY, Allocations, Kind, Signature, Thread, Trace
 from harness.trace.decode import (
     NOTHING,
@@ -40,6 +39,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
+@without_collector()
 def read(path: str | os.PathLike[str], *, max_json_bytes: int = MAX_JSON_BYTES) -> Trace:
     """Columns of a kineto trace, `.json` or gzip-compressed, of torch 1.8 to today.
 
@@ -49,30 +49,16 @@ def read(path: str | os.PathLike[str], *, max_json_bytes: int = MAX_JSON_BYTES) 
     `max_json_bytes` of JSON, decompressed.
     """
     path = Path(path)
-    with _no_collection():
-        found = contents(path, max_json_bytes)
-        measured = partial(columns, source=path, file_bytes=found.file_bytes, json_bytes=len(found.json))
-        try:
-            return measured(decode(found.json), warnings=found.damage)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            salvaged = salvage(found.json)
-            if salvaged is None:
-                raise TraceError(path, what_it_is(found.json)) from error
-            warnings = (*found.damage, *salvaged.warnings)
-            return measured(salvaged.document, lost_events=salvaged.lost_events, warnings=warnings)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Millions of young objects that hold no cycle make the collector walk all of them again and again: a
-    third of the reading time on 45,000 events."""
-    was_enabled = gc.isenabled()
-    gc.disable()
+    found = contents(path, max_json_bytes)
+    measured = partial(columns, source=path, file_bytes=found.file_bytes, json_bytes=len(found.json))
     try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+        return measured(decode(found.json), warnings=found.damage)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        salvaged = salvage(found.json)
+        if salvaged is None:
+            raise TraceError(path, what_it_is(found.json)) from error
+        warnings = (*found.damage, *salvaged.warnings)
+        return measured(salvaged.document, lost_events=salvaged.lost_events, warnings=warnings)
 
 
 _NO_ARGUMENTS = Arguments()
