@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import logging
+import math
 import re
 import subprocess
 import sys
@@ -105,17 +106,22 @@ with profile(
 """
 
 MEASURE_MEMORY = """
-import resource, sys
+import re, sys
+from pathlib import Path
 from harness.trace import analyze, read
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+
+before = peak()
 report = analyze(read(sys.argv[1]))
-print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / report.totals.json_bytes)
+print((peak() - before) / report.totals.json_bytes)
 """
 
 
 def recorded(folder: Path, events: int) -> Path:
     path = folder / f"{events}.pt.trace.json.gz"
-    steps = max(events // EVENTS_A_STEP, 1)
+    steps = math.ceil(events / EVENTS_A_STEP)
     subprocess.run([sys.executable, "-c", RECORD, str(steps), str(path)], check=True, capture_output=True)
     return path
 

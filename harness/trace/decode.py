@@ -22,30 +22,31 @@ NOTHING = Raw(b"[]")
 """Of an argument that an event lacks."""
 
 
+# Fields stand in the order in which kineto writes them, which is where msgspec looks first.
 class Arguments(msgspec.Struct, gc=False):
     """The arguments of complete events that findings are made of."""
 
     external_id: int = field(default=0, name="External id")
-    external_id_2021: int = field(default=0, name="external id")
-    correlation: int = -1
-    device: int = -1
-    stream: int | str = -1
-    bytes: int = 0
-    blocks_per_sm: float = field(default=-1.0, name="blocks per SM")
-    input_dims: Raw = field(default=NOTHING, name="Input Dims")
-    input_types: Raw = field(default=NOTHING, name="Input type")
     concrete_inputs: Raw = field(default=NOTHING, name="Concrete Inputs")
+    input_types: Raw = field(default=NOTHING, name="Input type")
+    input_dims: Raw = field(default=NOTHING, name="Input Dims")
     sequence: int = field(default=-1, name="Sequence number")
     forward_thread: int = field(default=0, name="Fwd thread id")
+    device: int = -1
+    stream: int | str = -1
+    correlation: int = -1
+    bytes: int = 0
+    blocks_per_sm: float = field(default=-1.0, name="blocks per SM")
     python_id: int = field(default=0, name="Python id")
     python_parent_id: int | None = field(default=0, name="Python parent id")
+    external_id_2021: int = field(default=0, name="external id")
 
 
 class Complete(msgspec.Struct, gc=False, kw_only=True, tag_field="ph", tag="X"):
     """A span: `ph` X. `ts` and `dur` are microseconds; an event without them is damaged."""
 
-    name: str = ""
     cat: str = "unknown"
+    name: str = ""
     pid: int | str = 0
     tid: int | str = 0
     ts: float
