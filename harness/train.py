@@ -33,6 +33,7 @@ from harness.checkpoint import Checkpoints
 from harness.config import Config
 from harness.data import Loader, facts
 from harness.errors import UsageError
+from harness.publish.retention import Keep, parse_bytes, parse_seconds
 from harness.record import Profiler, Schedule, TraceOptions
 from harness.run import (
     CHECKPOINTS,
@@ -374,7 +375,7 @@ def _seed(config: Config) -> None:
 
 
 def _profiler(config: Config, run: RunDirectory, loop: Trainer) -> Profiler:
-    settings = config.profiler
+    settings, keep = config.profiler, config.profiler.keep
     schedule = Schedule(
         wait=settings.wait,
         warmup=settings.warmup,
@@ -398,6 +399,14 @@ def _profiler(config: Config, run: RunDirectory, loop: Trainer) -> Profiler:
             options,
             first_step=loop.state.step,
             on_window=loop.window_recorded,
+            max_overhead=settings.max_overhead,
+            keep=Keep(
+                windows=keep.windows,
+                bytes=None if keep.bytes is None else parse_bytes(keep.bytes),
+                age_s=None if keep.age is None else parse_seconds(keep.age),
+            ),
+            max_trace_mib=settings.max_trace_mib,
+            drain_s=settings.drain_s,
         )
     except ValueError as error:
         raise UsageError(f"profiler: {error}") from error

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,36 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True):
     """Of all traces together."""
     age_s: float | None = None
     """A trace's age, counted from the newest one."""
+
+
+def parse_bytes(text: str) -> int:
+    """``500 MB``, ``20GiB`` or a plain number of bytes, as bytes.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    return int(_quantity(text, _SIZES, "a size as 500MB or 20GiB"))
+
+
+def parse_seconds(text: str) -> float:
+    """``90m``, ``12h``, ``30d`` or a plain number of seconds, as seconds.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    return _quantity(text, _TIMES, "a time as 90m, 12h or 30d")
+
+
+_SIZES = {"": 1, "b": 1, **{f"{unit}b": 1000**power for power, unit in enumerate("kmgt", 1)}}
+_SIZES |= {f"{unit}ib": 1024**power for power, unit in enumerate("kmgt", 1)}
+_TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _quantity(text: str, units: Mapping[str, int], expected: str) -> float:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if match is None or match[2] not in units or not float(match[1]):
+        raise ValueError(f"must be {expected}, more than 0")
+    return float(match[1]) * units[match[2]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,9 +22,9 @@ from pathlib import Path
 import msgspec
 
 from harness.publish.job import Job
+from harness.run import PROFILE
 
 FINDINGS = "window.json"
-PROFILE = "profile"
 TRACE_SUFFIX = ".pt.trace.json"
 JOB, TRIES, BUILD, TEMPORARY = ".job", ".tries", ".publishing", ".tmp"
 
@@ -131,7 +131,7 @@ class Staging:
         for path in self.folder.iterdir():
             if path.suffix == TEMPORARY:
                 path.unlink(missing_ok=True)
-            elif path.suffix == "" and path.name not in jobs:
+            elif path.name.startswith("window_") and not path.suffix and path.name not in jobs:
                 shutil.rmtree(path, ignore_errors=True)
 
     def remove_if_empty(self) -> None:

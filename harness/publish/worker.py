@@ -146,7 +146,7 @@ def _sync(folder: Path) -> None:
 
 
 def publish_all(
-    staging: Staging, say: Callable[[Outcome | Ready], None], wait: Callable[[], bool] = lambda: False
+    staging: Staging, say: Callable[[Outcome | Ready], object], wait: Callable[[], bool] = lambda: False
 ) -> None:
     """Publish what waits, and what comes.
 

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import socket
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from importlib import import_module
@@ -68,6 +69,7 @@ class Profiler:
         keep: Which traces stay on disk.
         max_trace_mib: A window whose raw trace is larger is dropped; None takes any.
         drain_s: How long :meth:`close` waits for windows on their way.
+        clock: The job's time in seconds, of which ``max_overhead`` is a share; it never goes back.
 
     Raises:
         ValueError: for a run name or activities that cannot be.
@@ -87,6 +89,7 @@ class Profiler:
         keep: Keep | None = None,
         max_trace_mib: int | None = 1024,
         drain_s: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not _RUN_NAME.fullmatch(run) or ".." in run.split("/"):
             raise ValueError(f"run {run!r}: only letters, digits, '.', '_', '-', '=', ',' and '/' are safe")
@@ -113,7 +116,7 @@ class Profiler:
         self._unprofiled_us: float | None = None
         self._failures = 0
         self._passed_over = 0
-        self._budget = OverheadBudget(max_overhead)
+        self._budget = OverheadBudget(max_overhead, clock=clock)
         # The step from which begin_step has something to do, and whether end_step has.
         self._wake: float = math.inf
         self._attentive = False
@@ -124,7 +127,8 @@ class Profiler:
         self._publisher = Publisher(self._staging)
         if self._schedule is not None:
             if first_step:
-                self._budget = OverheadBudget(max_overhead, account_of(self._staging.profile, first_step))
+                account = account_of(self._staging.profile, first_step)
+                self._budget = OverheadBudget(max_overhead, account, clock=clock)
                 self._passed_over = self._passed_over_before(self._schedule, first_step)
             self._plan(self._schedule)
 
@@ -340,10 +344,12 @@ class Profiler:
             )
             if off:
                 self._schedule = None
+            window = self._window
             if self._schedule is None:
                 self._sleep()
             else:
-                self._plan(self._schedule)
+                # Not the same one again, whose warm-up was to begin with this very step.
+                self._plan(self._schedule, after=max(self._step, window.warmup + 1 if window is not None else 0))
 
 
 def _rank_and_world_size() -> tuple[int, int]:
