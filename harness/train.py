@@ -33,6 +33,7 @@ from harness.checkpoint import Checkpoints
 from harness.config import Config
 from harness.data import Loader, facts
 from harness.errors import UsageError
+from harness.publish.retention import Keep, parse_bytes, parse_seconds
 from harness.record import Profiler, Schedule, TraceOptions
 from harness.run import (
     CHECKPOINTS,
@@ -247,8 +248,8 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool, over: bool) -
     checkpoints = Checkpoints(run.path / CHECKPOINTS, keep=config.checkpoint.keep)
     saved = checkpoints.load_newest() if config.resume else None
     first_step = saved["state"]["step"] if saved else 0
-    # A run that was killed after its last checkpoint has still its last word to say.
-    if over and first_step >= config.trainer.max_steps:
+    # A run that died between its last checkpoint and its end still has that to come to.
+    if first_step > config.trainer.max_steps or (over and first_step == config.trainer.max_steps):
         raise UsageError(
             f"{run.path} is at step {first_step} of {config.trainer.max_steps}: there is nothing left to train; "
             "give a larger trainer.max_steps"
@@ -375,7 +376,7 @@ def _seed(config: Config) -> None:
 
 
 def _profiler(config: Config, run: RunDirectory, loop: Trainer) -> Profiler:
-    settings = config.profiler
+    settings, keep = config.profiler, config.profiler.keep
     schedule = Schedule(
         wait=settings.wait,
         warmup=settings.warmup,
@@ -399,6 +400,14 @@ def _profiler(config: Config, run: RunDirectory, loop: Trainer) -> Profiler:
             options,
             first_step=loop.state.step,
             on_window=loop.window_recorded,
+            max_overhead=settings.max_overhead,
+            keep=Keep(
+                windows=keep.windows,
+                bytes=None if keep.bytes is None else parse_bytes(keep.bytes),
+                age_s=None if keep.age is None else parse_seconds(keep.age),
+            ),
+            max_trace_mib=settings.max_trace_mib,
+            drain_s=settings.drain_s,
         )
     except ValueError as error:
         raise UsageError(f"profiler: {error}") from error
