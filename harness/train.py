@@ -29,11 +29,12 @@ from omegaconf.errors import OmegaConfBaseException
 from harness import completion, console, resume, targets
 from harness import config as schema
 from harness.board.logger import Logger
+from harness.board.trends import Trends
 from harness.checkpoint import Checkpoints
 from harness.config import Config
 from harness.data import Loader, facts
 from harness.errors import UsageError
-from harness.record import Profiler, Schedule, TraceOptions
+from harness.record import Profiler, RecordedWindow, Schedule, TraceOptions
 from harness.run import (
     CHECKPOINTS,
     HYDRA,
@@ -280,7 +281,8 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool) -> Summary:
     if saved:
         loop.restore(saved)
     batch = loop.rehearse()
-    profiler = _profiler(config, run, loop)
+    trends = Trends(logger, run.path, resumed_from=first_step if config.resume else None)
+    profiler = _profiler(config, run, loop, trends)
 
     run.manifest.step = first_step
     run.manifest.device = _device_name(device)
@@ -373,8 +375,13 @@ def _seed(config: Config) -> None:
         torch.set_num_threads(config.trainer.threads)
 
 
-def _profiler(config: Config, run: RunDirectory, loop: Trainer) -> Profiler:
+def _profiler(config: Config, run: RunDirectory, loop: Trainer, trends: Trends) -> Profiler:
     settings = config.profiler
+
+    def window_recorded(window: RecordedWindow) -> None:
+        loop.window_recorded(window)
+        trends.window_recorded(window)
+
     schedule = Schedule(
         wait=settings.wait,
         warmup=settings.warmup,
@@ -397,7 +404,7 @@ def _profiler(config: Config, run: RunDirectory, loop: Trainer) -> Profiler:
             schedule if settings.enabled else None,
             options,
             first_step=loop.state.step,
-            on_window=loop.window_recorded,
+            on_window=window_recorded,
         )
     except ValueError as error:
         raise UsageError(f"profiler: {error}") from error

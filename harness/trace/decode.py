@@ -121,6 +121,8 @@ class HarnessFacts(msgspec.Struct):
     rank: int | None = None
     world_size: int | None = None
     cost: dict[str, Any] | None = None
+    trigger: str | None = None
+    cause: str | None = None
 
 
 class Document(msgspec.Struct):

@@ -58,6 +58,10 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """What the window took from the job: extra time of its warm-up and recorded steps against the unprofiled
     median, plus the time that the loop stood still, as far as that was known when the trace was written."""
     warnings: list[str] = []
+    trigger: str | None = None
+    """Why it was recorded: `schedule`, `request` or `slow`; None where the harness did not write it."""
+    cause: str | None = None
+    """What set it off, where no schedule did."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
