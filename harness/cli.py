@@ -102,6 +102,24 @@ def report(
 
 
 @app.command()
+def trigger(
+    run: Annotated[Path, typer.Argument(help="The run directory of a job that runs.")],
+    steps: Annotated[
+        int | None, typer.Option(help="Steps to record; the schedule's number where none is given.", min=1)
+    ] = None,
+    with_stack: Annotated[bool, typer.Option("--with-stack", help="Python call stacks; they slow the steps most.")] = (
+        False
+    ),
+    memory: Annotated[bool, typer.Option("--memory", help="Every allocation.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the window.", min=0)] = 600.0,
+) -> None:
+    """Ask a running job for a window soon; prints the window's path when it is there."""
+    from harness.trigger import trigger as ask
+
+    print(ask(run, steps=steps, with_stack=with_stack, memory=memory, timeout_s=timeout))
+
+
+@app.command()
 def board(
     logdir: Logdir = Path("tb_logs"),
     port: Annotated[int | None, typer.Option(help="The first free one from 6006 on where none is given.")] = None,

@@ -23,6 +23,7 @@ from harness.record import spans
 from harness.record.clock import StepClock
 from harness.record.recording import Place, Recording, TraceOptions, window_name
 from harness.record.schedule import Schedule, Window
+from harness.record.trigger import Demand, Trigger
 
 log = logging.getLogger(__name__)
 
@@ -106,6 +107,8 @@ class Profiler:
 
         self._step = first_step
         self._window: Window | None = None
+        self._demand: Demand | None = None
+        self._trigger = Trigger(Path(logdir) / run, self._wake_up)
         self._recording: Recording | None = None
         self._reference = StepClock(cuda=self._cuda)
         self._unprofiled_us: float | None = None
@@ -121,6 +124,8 @@ class Profiler:
             self._plan(self._schedule)
 
     def __enter__(self) -> Self:
+        if self._schedule is not None:
+            self._trigger.start()
         self.begin_step()
         return self
 
@@ -160,6 +165,8 @@ class Profiler:
         if recording is not None:
             with self._survive():
                 self._finish(recording)
+        self._give_up("the job is over")
+        self._trigger.close()
         self._sleep()
         folder = self._place.staging
         with suppress(OSError):
@@ -177,16 +184,55 @@ class Profiler:
         if window is not None:
             self._window = window
             self._wake = window.warmup - REFERENCE_STEPS
+        if self._trigger.pending:
+            self._wake_up()
 
     def _sleep(self) -> None:
         self._window, self._wake, self._attentive = None, math.inf, False
 
+    def _wake_up(self) -> None:
+        """Look at the next step, whatever the schedule says; called from the trigger's thread too."""
+        self._wake = -math.inf
+
+    def _heed_trigger(self) -> None:
+        """Plan the window that is wanted: after as many unprofiled steps as are timed before any other.
+
+        Windows of the schedule that it would overlap are skipped, none is moved.
+        """
+        demand = self._trigger.take()
+        if demand is None:
+            return
+        if self._schedule is None:
+            self._trigger.failed(demand, "the profiler is off after repeated failures; see the job's log")
+            return
+        warmup = self._step + REFERENCE_STEPS
+        window = demand.schedule(self._schedule, warmup).next_window(warmup)
+        while window is not None and (self._profile_dir / window_name(window.first)).exists():
+            warmup += 1
+            window = demand.schedule(self._schedule, warmup).next_window(warmup)
+        self._demand, self._window = demand, window
+        if window is not None:
+            self._trigger.planned(demand, window)
+
+    def _give_up(self, reason: str) -> None:
+        """The window that was wanted will not come."""
+        demand, self._demand = self._demand, None
+        if demand is not None:
+            self._trigger.failed(demand, reason)
+
     def _begin_step(self) -> None:
-        assert self._window is not None
+        if self._recording is None and self._demand is None and self._trigger.pending:
+            self._heed_trigger()
+        window = self._window
+        if window is None or self._step < window.warmup - REFERENCE_STEPS:
+            self._wake = math.inf if window is None else window.warmup - REFERENCE_STEPS
+            if self._trigger.pending:
+                self._wake_up()
+            return
         self._attentive = True
-        if self._recording is None and self._step == self._window.warmup:
+        if self._recording is None and self._step == window.warmup:
             with self._survive():
-                self._start(self._window)
+                self._start(window)
         if self._recording is not None:
             with self._survive():
                 self._recording.begin_step()
@@ -197,12 +243,15 @@ class Profiler:
         assert self._schedule is not None
         self._unprofiled_us = self._reference.median_us() or self._unprofiled_us
         self._reference = StepClock(cuda=self._cuda)
+        demand = self._demand
         self._recording = Recording(
             window,
-            schedule=self._schedule,
-            options=self._options,
+            schedule=self._schedule if demand is None else demand.schedule(self._schedule, window.warmup),
+            options=self._options if demand is None else demand.options(self._options),
             place=self._place,
             unprofiled_us=self._unprofiled_us,
+            trigger="schedule" if demand is None else demand.kind,
+            cause=None if demand is None else demand.cause,
         )
 
     def _end_step(self) -> None:
@@ -230,6 +279,9 @@ class Profiler:
             staged.rename(path)
         finally:
             shutil.rmtree(staged, ignore_errors=True)
+        demand, self._demand = self._demand, None
+        if demand is not None:
+            self._trigger.recorded(demand, path.name)
         if self._on_window is not None:
             self._on_window(
                 RecordedWindow(
@@ -253,6 +305,7 @@ class Profiler:
             if recording is not None:
                 with suppress(Exception):
                     recording.stop()
+            self._give_up(str(error))
             # A full disk may have room again; what torch cannot do it seldom learns.
             self._failures += not isinstance(error, OSError)
             off = self._failures >= FAILURES_BEFORE_OFF
