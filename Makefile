@@ -8,7 +8,7 @@ demo: .venv/ready
 	$(BIN)/harness train name=demo
 
 test: .venv/ready
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 check: .venv/ready
 	$(BIN)/ruff format --check .

@@ -2,14 +2,15 @@
 in Lightning and in Accelerate.
 
 The step: an MLP of three layers, 256 wide, on batches of 64, SGD, fp32, one CPU thread. Batches are made before
-the clock starts. Every loop reads its loss every 50 steps, and logs it where it has a logger. The contenders take
-turns, in another order each round.
+the clock starts. Every loop reads its loss every 50 steps, and logs it where it has a logger. A measurement is the
+median over the loop's laps of 50 steps. The contenders take turns, in another order each round.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
+import statistics
 import tempfile
 import time
 import warnings
@@ -62,6 +63,21 @@ class Batches:
         return map(self.make, range(self._steps))
 
 
+class Laps:
+    """The clock of a loop, pressed every 50 steps; the first lap, which warms up, does not count."""
+
+    def __init__(self) -> None:
+        self._times: list[float] = []
+
+    def press(self, step: int) -> None:
+        if step % LOG_EVERY == 0:
+            self._times.append(time.perf_counter())
+
+    def step_us(self) -> float:
+        """Median over the laps of a step's time, in microseconds."""
+        return statistics.median(b - a for a, b in itertools.pairwise(self._times)) / LOG_EVERY * 1e6
+
+
 def build() -> tuple[nn.Module, torch.optim.Optimizer]:
     torch.manual_seed(0)
     model = MLP(in_channels=1, image_size=16, num_classes=CLASSES, hidden=[WIDTH, WIDTH])
@@ -70,25 +86,24 @@ def build() -> tuple[nn.Module, torch.optim.Optimizer]:
 
 def bare(steps: int) -> float:
     model, optimizer = build()
-    batches = Batches(steps)
-    started = time.perf_counter()
-    for number, (inputs, labels) in enumerate(batches, 1):
+    laps = Laps()
+    for number, (inputs, labels) in enumerate(Batches(steps), 1):
         loss = functional.cross_entropy(model(inputs), labels)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         if number % LOG_EVERY == 0:
             loss.item()
-    return (time.perf_counter() - started) / steps * 1e6
+            laps.press(number)
+    return laps.step_us()
 
 
 def stock(steps: int) -> float:
     """torch.profiler's own loop while it waits, with a span around forward, backward and optimizer."""
     model, optimizer = build()
-    batches = Batches(steps)
+    laps = Laps()
     with profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=NEVER, warmup=1, active=1)) as profiler:
-        started = time.perf_counter()
-        for number, (inputs, labels) in enumerate(batches, 1):
+        for number, (inputs, labels) in enumerate(Batches(steps), 1):
             with record_function("forward"):
                 loss = functional.cross_entropy(model(inputs), labels)
             with record_function("backward"):
@@ -98,13 +113,15 @@ def stock(steps: int) -> float:
                 optimizer.zero_grad()
             if number % LOG_EVERY == 0:
                 loss.item()
+                laps.press(number)
             profiler.step()
-        return (time.perf_counter() - started) / steps * 1e6
+    return laps.step_us()
 
 
 def harness(steps: int) -> float:
     """Trainer.fit with its five spans, TensorBoard every 50 steps, and a profiler that waits."""
     model, optimizer = build()
+    laps = Laps()
     with tempfile.TemporaryDirectory() as folder:
         logdir = Path(folder) / "logs"
         logger = Logger(logdir / "run")
@@ -119,11 +136,12 @@ def harness(steps: int) -> float:
             log_every=LOG_EVERY,
             logger=logger,
             progress=PlainProgress(0, steps),
+            on_log=lambda step, metrics: laps.press(step),
         )
         profiler = Profiler(logdir, "run", Schedule(wait=NEVER, warmup=1, active=1))
-        summary = trainer.fit(profiler)
+        trainer.fit(profiler)
         logger.close()
-    return summary.seconds / steps * 1e6
+    return laps.step_us()
 
 
 def lightning(steps: int) -> float:
@@ -144,29 +162,24 @@ def lightning(steps: int) -> float:
             return self._optimizer
 
     class Clock(pl.Callback):
-        started = ended = 0.0
+        def on_train_batch_end(self, trainer: pl.Trainer, *_: object) -> None:
+            laps.press(trainer.global_step)
 
-        def on_train_epoch_start(self, *_: object) -> None:
-            self.started = time.perf_counter()
-
-        def on_train_epoch_end(self, *_: object) -> None:
-            self.ended = time.perf_counter()
-
-    clock = Clock()
+    laps = Laps()
     with tempfile.TemporaryDirectory() as folder:
         trainer = pl.Trainer(
             accelerator="cpu",
             max_epochs=1,
             log_every_n_steps=LOG_EVERY,
             logger=TensorBoardLogger(folder),
-            callbacks=[clock],
+            callbacks=[Clock()],
             enable_progress_bar=False,
             enable_model_summary=False,
             enable_checkpointing=False,
         )
         loader = torch.utils.data.DataLoader(_Iterable(steps), batch_size=None)
         trainer.fit(Module(), loader)
-    return (clock.ended - clock.started) / steps * 1e6
+    return laps.step_us()
 
 
 def accelerate(steps: int) -> float:
@@ -177,7 +190,7 @@ def accelerate(steps: int) -> float:
         accelerator.init_trackers("run")
         loader = torch.utils.data.DataLoader(_Iterable(steps), batch_size=None)
         model, optimizer, loader = accelerator.prepare(*build(), loader)
-        started = time.perf_counter()
+        laps = Laps()
         for number, (inputs, labels) in enumerate(loader, 1):
             with accelerator.accumulate(model):
                 loss = functional.cross_entropy(model(inputs), labels)
@@ -186,9 +199,9 @@ def accelerate(steps: int) -> float:
                 optimizer.zero_grad()
             if number % LOG_EVERY == 0:
                 accelerator.log({"loss": loss.item()}, step=number)
-        took = (time.perf_counter() - started) / steps * 1e6
+                laps.press(number)
         accelerator.end_training()
-    return took
+    return laps.step_us()
 
 
 class _Iterable(torch.utils.data.IterableDataset[Batch]):

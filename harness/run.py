@@ -186,8 +186,9 @@ def now() -> str:
 
 
 def command_line() -> str:
-    """The command of this process, as one would type it."""
-    return shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    """The command of this process, as one would type it: without what ``train`` adds for a sweep."""
+    added = ("sweep=", "hydra.job.config.override_dirname.exclude_keys=")
+    return f"{Path(sys.argv[0]).name} {shlex.join(text for text in sys.argv[1:] if not text.startswith(added))}"
 
 
 def versions() -> dict[str, str | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import threading
 from pathlib import Path
 
@@ -20,10 +21,13 @@ def serve(logdir: Path, *, host: str, port: int | None) -> None:
         port: None takes the first free one from TensorBoard's own, 6006, on.
 
     Raises:
-        UsageError: where the port is taken or the address is none of this machine's.
+        UsageError: where the port is taken, the address is none of this machine's, or the logdir is a file.
     """
     from tensorboard import default, program
 
+    if logdir.exists() and not logdir.is_dir():
+        raise UsageError(f"{logdir} is no directory; give the logdir that the runs were written to")
+    _check_address(host, port)
     board = program.TensorBoard(plugins=default.get_plugins())
     board.configure(
         argv=["tensorboard", "--logdir", str(logdir), "--host", host, *(["--port", str(port)] if port else [])]
@@ -41,3 +45,15 @@ def serve(logdir: Path, *, host: str, port: int | None) -> None:
     )
     console.out.print(f"TensorBoard: [bold]{url}[/]   (Ctrl-C ends it)", highlight=False, soft_wrap=True)
     over.wait()
+
+
+def _check_address(host: str, port: int | None) -> None:
+    """TensorBoard's server ends the process where it cannot listen on an address."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port or 0, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        where = host if port is None else f"{host}:{port}"
+        raise UsageError(f"TensorBoard cannot listen on {where}: {error}; give another --host or --port") from error

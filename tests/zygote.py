@@ -1,0 +1,105 @@
+"""Starts ``harness`` commands in a moment: a process that has imported all that is not ours, and forks.
+
+Every command is a process of its own that imports the harness afresh; only torch and its like, seconds of
+start-up, are shared. Requests are JSON lines on stdin, answered with the child's pid; its exit status goes to
+the file that the request names.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import select
+import signal
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+PRELOADED = (
+    "hydra",
+    "msgspec",
+    "omegaconf",
+    "rich.progress",
+    "sklearn.datasets",
+    "torch",
+    "torch._dynamo",
+    "torch._inductor.config",
+    "torch.profiler",
+    "torch.utils.tensorboard",
+    "torchvision.models",
+    "torchvision.transforms.v2",
+    "typer",
+)
+
+
+def become(request: dict[str, Any]) -> None:
+    """Make this process look as if a shell had started it."""
+    os.setsid()
+    signal.set_wakeup_fd(-1)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, where in ((0, os.devnull), (1, request["stdout"]), (2, request["stderr"])):
+        opened = os.open(where, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(opened, number)
+        os.close(opened)
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    # The folder of this script is no part of the path of a command.
+    del sys.path[0]
+    sys.path[:0] = [path for path in os.environ["PYTHONPATH"].split(os.pathsep) if path not in sys.path]
+    sys.argv = request["argv"]
+
+
+def report_ended(waiting: dict[int, Path]) -> None:
+    while waiting:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        path = waiting.pop(pid)
+        aside = path.with_suffix(".tmp")
+        aside.write_text(str(os.waitstatus_to_exitcode(status)))
+        aside.replace(path)
+
+
+def serve() -> None:
+    """Fork a child for each request; return in the child, and in the parent when stdin ends."""
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    waiting: dict[int, Path] = {}
+    unread = b""
+    while True:
+        ready, _, _ = select.select([0, woken], [], [])
+        if woken in ready:
+            os.read(woken, 4096)
+            report_ended(waiting)
+        if 0 not in ready:
+            continue
+        chunk = os.read(0, 65536)
+        if not chunk:
+            os._exit(0)
+        *lines, unread = (unread + chunk).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            pid = os.fork()
+            if pid == 0:
+                os.close(woken)
+                os.close(wake)
+                become(request)
+                return
+            waiting[pid] = Path(request["status"])
+            os.write(1, f"{pid}\n".encode())
+
+
+if __name__ == "__main__":
+    for name in PRELOADED:
+        import_module(name)
+    # What is in memory by now is not walked by any child's collector, which would copy every page.
+    gc.freeze()
+    serve()
+    import_module("harness.cli").main()
