@@ -34,7 +34,8 @@ from harness.checkpoint import Checkpoints
 from harness.config import Config
 from harness.data import Loader, facts
 from harness.errors import UsageError
-from harness.record import Profiler, RecordedWindow, Schedule, TraceOptions
+from harness.publish.retention import Keep, parse_bytes, parse_seconds
+from harness.record import Profiler, PublishedWindow, Schedule, TraceOptions
 from harness.run import (
     CHECKPOINTS,
     HYDRA,
@@ -376,9 +377,9 @@ def _seed(config: Config) -> None:
 
 
 def _profiler(config: Config, run: RunDirectory, loop: Trainer, trends: Trends) -> Profiler:
-    settings = config.profiler
+    settings, keep = config.profiler, config.profiler.keep
 
-    def window_recorded(window: RecordedWindow) -> None:
+    def window_recorded(window: PublishedWindow) -> None:
         loop.window_recorded(window)
         trends.window_recorded(window)
 
@@ -405,6 +406,14 @@ def _profiler(config: Config, run: RunDirectory, loop: Trainer, trends: Trends) 
             options,
             first_step=loop.state.step,
             on_window=window_recorded,
+            max_overhead=settings.max_overhead,
+            keep=Keep(
+                windows=keep.windows,
+                bytes=None if keep.bytes is None else parse_bytes(keep.bytes),
+                age_s=None if keep.age is None else parse_seconds(keep.age),
+            ),
+            max_trace_mib=settings.max_trace_mib,
+            drain_s=settings.drain_s,
         )
     except ValueError as error:
         raise UsageError(f"profiler: {error}") from error

@@ -38,13 +38,10 @@ def trigger(run: Path, *, steps: int | None, with_stack: bool, memory: bool, tim
 def _require_listener(run: Path) -> None:
     if not run.is_dir():
         raise UsageError(f"{run} is no run: there is no such directory")
-    found = listener(run)
-    if found is not None:
-        who, held = found
-        # Not every network file system carries a lock from host to host.
-        if held or who.host != socket.gethostname():
-            return
-        raise UsageError(f"{run} is not running: process {who.pid}, which listened there, has ended")
+    if _listens(run):
+        return
+    if (found := listener(run)) is not None:
+        raise UsageError(f"{run} is not running: process {found[0].pid}, which listened there, has ended")
     if not (run / MANIFEST).exists():
         raise UsageError(f"{run} is no run, or its job has no profiler that listens: there is no {MANIFEST} in it")
     status = read_manifest(run).status
@@ -73,7 +70,13 @@ def _wait(run: Path, request: Request, timeout_s: float) -> Path:
         if time.monotonic() >= until:
             what = "has not taken the request" if answer is None else "has not finished the window"
             raise UsageError(f"{run}: after {timeout_s:g} s the job {what}; give a longer --timeout")
-        found = listener(run)
-        if (found is None or (not found[1] and found[0].host == socket.gethostname())) and answer is None:
-            raise UsageError(f"{run}: the job ended before it took the request")
+        if not _listens(run) and (answer is None or answer.state == "planned") and read_answer(run, request) == answer:
+            raise UsageError(f"{run}: the job ended before it had recorded the window")
         time.sleep(LOOK_S)
+
+
+def _listens(run: Path) -> bool:
+    """Whether a profiler does; where this host cannot tell, it does."""
+    found = listener(run)
+    # Not every network file system carries a lock from host to host.
+    return found is not None and (found[1] or found[0].host != socket.gethostname())

@@ -14,7 +14,8 @@ from queue import Empty, SimpleQueue
 from typing import Literal
 
 from harness import request
-from harness.record.recording import TraceOptions, window_name
+from harness.publish.staging import window_name
+from harness.record.recording import TraceOptions
 from harness.record.schedule import Schedule, Window
 from harness.request import Answer, Listener, Request
 

@@ -51,6 +51,7 @@ def report(
         sort_key(sort_by)
     if step_ms is not None and not 0 < step_ms < float("inf"):
         raise UsageError(f"--step-ms {step_ms:g}: must be a positive number of milliseconds")
+    _publish_what_waits(path)
     found = find(path)
     runs = found if isinstance(found, list) else []
     run = found if isinstance(found, Run) else None
@@ -93,3 +94,20 @@ def report(
         from harness.report import terminal
 
         terminal.show(document, console.out)
+
+
+def _publish_what_waits(path: Path) -> None:
+    """A job that was killed may have left finished windows unpublished."""
+    from harness import console
+    from harness.publish.recover import recover
+
+    for staging, outcome in recover(path):
+        what = {"published": "is published now", "dropped": "was dropped", "failed": "cannot be published"}
+        reason = f": {outcome.error}" if outcome.error else ""
+        console.err.print(
+            console.plain(
+                f"{staging.run}: {outcome.name}, which a killed job had left, {what[outcome.status]}{reason}"
+            ),
+            highlight=False,
+            soft_wrap=True,
+        )

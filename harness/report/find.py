@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 
 from harness.errors import UsageError
+from harness.publish.staging import FINDINGS
 from harness.run import MANIFEST, PROFILE
 from harness.trace import Trace, TraceError, WindowReport, analyze, read
 from harness.trace.schema import SCHEMA_VERSION
 
-FINDINGS = "window.json"
 TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
 OTHER_SUFFIXES = (".json", ".json.gz")
 _WINDOW = re.compile(r"window_(\d+)")

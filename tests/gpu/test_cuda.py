@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from harness.record import Profiler, RecordedWindow, Schedule, TraceOptions
+from harness.record import Profiler, PublishedWindow, Schedule, TraceOptions
 from harness.run import find_runs, read_manifest, windows
 from harness.train import main
 
@@ -20,8 +21,8 @@ pytestmark = [
 
 
 def events(window: Path) -> list[dict[str, Any]]:
-    (trace,) = window.glob("*.pt.trace.json")
-    found: list[dict[str, Any]] = json.loads(trace.read_bytes())["traceEvents"]
+    (trace,) = window.glob("*.pt.trace.json.gz")
+    found: list[dict[str, Any]] = json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     return found
 
 
@@ -37,10 +38,10 @@ def launches_and_kernels(window: Path) -> tuple[set[int], list[int]]:
 
 
 @pytest.fixture(scope="module")
-def device_bound(tmp_path_factory: pytest.TempPathFactory) -> list[RecordedWindow]:
+def device_bound(tmp_path_factory: pytest.TempPathFactory) -> list[PublishedWindow]:
     """A loop whose device is some steps behind the host: 8192³ products, ten in flight."""
     logdir = tmp_path_factory.mktemp("gpu") / "logs"
-    recorded: list[RecordedWindow] = []
+    recorded: list[PublishedWindow] = []
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     with Profiler(
         logdir, "run", Schedule(wait=20, warmup=2, active=3, repeat=2), TraceOptions(), on_window=recorded.append
@@ -52,7 +53,7 @@ def device_bound(tmp_path_factory: pytest.TempPathFactory) -> list[RecordedWindo
     return recorded
 
 
-def test_a_window_holds_the_kernels_of_its_own_steps_and_all_of_them(device_bound: list[RecordedWindow]) -> None:
+def test_a_window_holds_the_kernels_of_its_own_steps_and_all_of_them(device_bound: list[PublishedWindow]) -> None:
     assert len(device_bound) == 2
     for window in device_bound:
         launches, kernels = launches_and_kernels(window.path)
@@ -61,7 +62,7 @@ def test_a_window_holds_the_kernels_of_its_own_steps_and_all_of_them(device_boun
 
 
 def test_unprofiled_steps_are_timed_on_the_device_where_the_host_runs_ahead(
-    device_bound: list[RecordedWindow],
+    device_bound: list[PublishedWindow],
 ) -> None:
     a = torch.randn(8192, 8192, device="cuda", dtype=torch.bfloat16)
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
