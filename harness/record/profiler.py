@@ -179,7 +179,8 @@ class Profiler:
 
         ``profiler/overhead`` is the share of the job's time that it has taken, ``profiler/overhead_budget`` its limit,
         ``profiler/skipped`` counts the cycles whose window was left out for the budget, for a publisher that is
-        behind or for a window that was asked for, and ``profiler/waiting`` the windows that are recorded and not published yet.
+        behind or for a window that was asked for, and ``profiler/waiting`` the windows that are recorded and not
+        published yet.
         """
         if self._schedule is None:
             return {}
