@@ -282,7 +282,12 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool) -> Summary:
     if saved:
         loop.restore(saved)
     batch = loop.rehearse()
-    trends = Trends(logger, run.path, resumed_from=first_step if config.resume else None)
+    trends = Trends(
+        logger,
+        run.path,
+        resumed_from=first_step if config.resume else None,
+        composition=lambda: made_of.parts() if (made_of := loop.composition()) is not None else (),
+    )
     profiler = _profiler(config, run, loop, trends)
 
     run.manifest.step = first_step
