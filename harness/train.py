@@ -31,11 +31,14 @@ from harness import config as schema
 from harness.board.logger import Logger
 from harness.board.trends import Trends
 from harness.checkpoint import Checkpoints
-from harness.config import Config
+from harness.config import Config, SlowConfig
 from harness.data import Loader, facts
 from harness.errors import UsageError
 from harness.publish.retention import Keep, parse_bytes, parse_seconds
 from harness.record import Profiler, PublishedWindow, Schedule, TraceOptions
+from harness.record.slow import SlowSteps
+from harness.record.snapshots import MemorySnapshots
+from harness.record.spans import set_nvtx
 from harness.run import (
     CHECKPOINTS,
     HYDRA,
@@ -403,6 +406,7 @@ def _profiler(config: Config, run: RunDirectory, loop: Trainer, trends: Trends) 
         with_stack=settings.with_stack,
         with_flops=settings.with_flops,
     )
+    set_nvtx(settings.nvtx and settings.enabled)
     try:
         return Profiler(
             run.path.parent.parent,
@@ -419,6 +423,15 @@ def _profiler(config: Config, run: RunDirectory, loop: Trainer, trends: Trends) 
             ),
             max_trace_mib=settings.max_trace_mib,
             drain_s=settings.drain_s,
+            slow=_slow_steps(settings.trigger_on_slow),
+            snapshots=MemorySnapshots(
+                run.path,
+                every_window=settings.memory_snapshot.every_window,
+                every=settings.memory_snapshot.every,
+                on_oom=settings.memory_snapshot.on_oom,
+                max_entries=settings.memory_snapshot.max_entries,
+            ),
+            upload=settings.upload,
         )
     except ValueError as error:
         raise UsageError(f"profiler: {error}") from error
@@ -427,6 +440,12 @@ def _profiler(config: Config, run: RunDirectory, loop: Trainer, trends: Trends) 
             f"logdir={run.path.parent.parent}: windows are staged in a folder beside it, which cannot be made "
             f"({error}); choose a logdir whose parent you may write to, or profiler=none"
         ) from error
+
+
+def _slow_steps(settings: SlowConfig) -> SlowSteps | None:
+    if settings.factor is None:
+        return None
+    return SlowSteps(settings.factor, steps=settings.steps, every_s=settings.every_s)
 
 
 def _save_configuration(composed: DictConfig, run: RunDirectory) -> None:

@@ -25,6 +25,8 @@ from harness.record.budget import OverheadBudget, account_of
 from harness.record.clock import StepClock
 from harness.record.recording import Place, Recording, TraceOptions
 from harness.record.schedule import Schedule, Window
+from harness.record.slow import SlowSteps
+from harness.record.snapshots import MemorySnapshots
 from harness.record.trigger import Demand, Trigger
 
 log = logging.getLogger(__name__)
@@ -70,6 +72,9 @@ class Profiler:
         keep: Which traces stay on disk.
         max_trace_mib: A window whose raw trace is larger is dropped; None takes any.
         drain_s: How long :meth:`close` waits for windows on their way.
+        slow: Records a window where steps are slow, if the budget allows it; None does not look.
+        snapshots: Writes what the device's allocator holds; None writes nothing.
+        upload: An fsspec address to which published windows are copied; None copies nothing.
         clock: The job's time in seconds, of which ``max_overhead`` is a share; it never goes back.
 
     Raises:
@@ -90,6 +95,9 @@ class Profiler:
         keep: Keep | None = None,
         max_trace_mib: int | None = 1024,
         drain_s: float = 60.0,
+        slow: SlowSteps | None = None,
+        snapshots: MemorySnapshots | None = None,
+        upload: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not _RUN_NAME.fullmatch(run) or ".." in run.split("/"):
@@ -113,6 +121,10 @@ class Profiler:
         self._step = first_step
         self._window: Window | None = None
         self._demand: Demand | None = None
+        self._slow = slow if self._schedule is not None else None
+        self._snapshots = snapshots or MemorySnapshots(Path(logdir) / run)
+        self._snapshot_due = self._next_snapshot(first_step)
+        self._upload = upload
         self._trigger = Trigger(Path(logdir) / run, self._wake_up)
         self._recording: Recording | None = None
         self._reference = StepClock(cuda=self._cuda)
@@ -138,6 +150,7 @@ class Profiler:
     def __enter__(self) -> Self:
         if self._schedule is not None:
             self._trigger.start()
+            self._snapshots.start()
             self._publisher.start()
         self._budget.begin()
         self.begin_step()
@@ -146,6 +159,7 @@ class Profiler:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._snapshots.failed(error, self._step)
         self.close()
 
     def span(self, name: str) -> AbstractContextManager[Any]:
@@ -160,6 +174,8 @@ class Profiler:
     def end_step(self) -> None:
         """Say that a step is over. What stands between this and :meth:`begin_step` is no part of a step."""
         self._step += 1
+        if self._slow is not None:
+            self._watch_pace(self._slow)
         if self._attentive:
             self._end_step()
 
@@ -167,6 +183,8 @@ class Profiler:
         """Say that the next step begins."""
         if self._step >= self._wake:
             self._begin_step()
+        if self._slow is not None and self._recording is None:
+            self._slow.begin()
 
     @property
     def in_window(self) -> bool:
@@ -215,6 +233,7 @@ class Profiler:
         self._sleep()
         self._give_up("the job is over")
         self._trigger.close()
+        self._snapshots.stop()
         self._hand_on(self._publisher.drain(self.drain_s))
 
     def _plan(self, schedule: Schedule, *, after: int | None = None) -> None:
@@ -255,7 +274,8 @@ class Profiler:
         if self._schedule is None:
             self._trigger.failed(demand, "the profiler is off after repeated failures; see the job's log")
             return
-        warmup = self._step + REFERENCE_STEPS
+        # Where steps are slow now, their pace is known, and they may not stay so for long.
+        warmup = self._step + (REFERENCE_STEPS if demand.unprofiled_us is None else 0)
         window = demand.schedule(self._schedule, warmup).next_window(warmup)
         while window is not None and self._is_there(window_name(window.first)):
             warmup += 1
@@ -263,6 +283,12 @@ class Profiler:
         self._demand, self._window = demand, window
         if window is not None:
             self._trigger.planned(demand, window)
+
+    def _watch_pace(self, steps: SlowSteps) -> None:
+        slow = steps.end()
+        if slow is not None and self._recording is None and self._demand is None:
+            self._trigger.want(Demand(kind="slow", cause=slow.cause, unprofiled_us=slow.step_us))
+            self._wake_up()
 
     def _give_up(self, reason: str) -> None:
         """The window that was wanted will not come."""
@@ -280,11 +306,19 @@ class Profiler:
     def _next_wake(self) -> float:
         window = math.inf if self._window is None else self._window.warmup - REFERENCE_STEPS
         # Nobody would hear of a window before the next one begins.
-        return min(window, self._step + LISTEN_STEPS) if self._publisher.waiting else window
+        listen = self._step + LISTEN_STEPS if self._publisher.waiting else math.inf
+        return min(window, listen, self._snapshot_due)
+
+    def _next_snapshot(self, step: int) -> float:
+        every = self._snapshots.every
+        return math.inf if every is None or self._schedule is None else step - step % every + every
 
     def _begin_step(self) -> None:
         if self._recording is None:
             self.poll()
+            if self._step >= self._snapshot_due:
+                self._snapshots.write(self._step)
+                self._snapshot_due = self._next_snapshot(self._step)
             if self._demand is None and self._trigger.pending:
                 self._heed_trigger()
             window = self._window
@@ -319,6 +353,9 @@ class Profiler:
         self._reference = StepClock(cuda=self._cuda)
         demand = self._demand
         if demand is not None:
+            self._unprofiled_us = demand.unprofiled_us or self._unprofiled_us
+            if demand.cause is not None:
+                log.warning("step %d: %s; a window is recorded", self._step, demand.cause)
             before, after = (self._schedule.cycles_before(s) for s in (window.warmup - REFERENCE_STEPS, window.end))
             self._passed_over += after - before
         self._recording = Recording(
@@ -364,6 +401,7 @@ class Profiler:
             raw_bytes=raw.stat().st_size,
             max_trace_bytes=self._max_trace_bytes,
             keep=self._keep,
+            upload=self._upload,
         )
         try:
             self._publisher.submit(recording.name, job)
@@ -373,6 +411,7 @@ class Profiler:
         demand, self._demand = self._demand, None
         if demand is not None:
             self._trigger.recorded(demand, recording.name)
+        self._snapshots.window_over(recording.window.first)
 
     def _hand_on(self, windows: Iterable[PublishedWindow]) -> None:
         for window in windows:

@@ -37,6 +37,8 @@ class Demand:
     cause: str | None = None
     id: str | None = None
     """Of the request."""
+    unprofiled_us: float | None = None
+    """What steps take without the profiler, where that is known already; else it is measured first."""
 
     def options(self, usual: TraceOptions) -> TraceOptions:
         """What the schedule's windows record, and what this one shall have besides."""
@@ -69,7 +71,7 @@ class Trigger:
         self._something_to_say = threading.Event()
         self._answers: SimpleQueue[Answer] = SimpleQueue()
         self._heard: Request | None = None
-        self._demand: Demand | None = None
+        self._wanted: Demand | None = None
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
@@ -91,13 +93,19 @@ class Trigger:
     @property
     def pending(self) -> bool:
         """Whether a window is wanted that has not been taken."""
-        return self._heard is not None
+        return self._heard is not None or self._wanted is not None
+
+    def want(self, demand: Demand) -> None:
+        """Ask from within the loop."""
+        self._wanted = demand
 
     def take(self) -> Demand | None:
         """The window that is wanted, for the loop to record."""
+        wanted, self._wanted = self._wanted, None
+        # Whoever asks sees what is slow just as well.
         heard, self._heard = self._heard, None
         if heard is None:
-            return None
+            return wanted
         return Demand(kind="request", steps=heard.steps, with_stack=heard.with_stack, memory=heard.memory, id=heard.id)
 
     def planned(self, demand: Demand, window: Window) -> None:
