@@ -86,6 +86,10 @@ def report(
     format: Annotated[
         ReportFormat, typer.Option(help="A table for people, Markdown for an issue, JSON for programs.")
     ] = ReportFormat.table,
+    stacks: Annotated[
+        Path | None,
+        typer.Option(help="Write folded call stacks here too (flamegraph.pl, speedscope); needs with_stack."),
+    ] = None,
 ) -> None:
     """Show what a window says: verdict and advice, where time and memory go, operators, kernels, a timeline."""
     from harness.report import report as show
@@ -98,6 +102,7 @@ def report(
         rows=rows,
         step_ms=step_ms,
         format=format.value,
+        stacks=stacks,
     )
 
 

@@ -122,15 +122,16 @@ def test_out_of_memory_leaves_a_snapshot_that_names_the_line(tmp_path: Path) -> 
 
     snapshots = MemorySnapshots(tmp_path / "logs" / "run", on_oom=True, every=2, every_window=True, max_entries=10_000)
     schedule = Schedule(wait=2, warmup=1, active=1, repeat=1)
-    # pytest's raises would keep the frames; the loop's own error has to reach it unchanged.
-    with (
-        pytest.raises(torch.cuda.OutOfMemoryError),
-        Profiler(tmp_path / "logs", "run", schedule, snapshots=snapshots) as profiler,
-    ):
-        for _ in range(8):
-            hoard()
-            profiler.step()
-        torch.empty(2**50, device="cuda", dtype=torch.uint8)
+
+    def train() -> None:
+        with Profiler(tmp_path / "logs", "run", schedule, snapshots=snapshots) as profiler:
+            for _ in range(8):
+                hoard()
+                profiler.step()
+            torch.empty(2**50, device="cuda", dtype=torch.uint8)
+
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        train()
     folder = tmp_path / "logs" / "run" / "memory"
     names = sorted(path.name for path in folder.iterdir())
     assert "oom_00000008.md" in names
