@@ -95,7 +95,7 @@ class SlowConfig:
     """A window where steps are slow."""
 
     factor: float | None = None
-    """Times the running median of the steps; null does not look, which saves two clock reads a step (0.3 µs). On a GPU
+    """Times the running median of the steps; null does not look, which saves two clock reads a step. On a GPU
     the host's times are those of the work only where the loop waits for the device."""
     steps: int = 3
     """So many in a row."""
