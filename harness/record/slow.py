@@ -27,9 +27,9 @@ class Slow(NamedTuple):
 class SlowSteps:
     """Notices ``steps`` in a row that take ``factor`` times the running median of the job's steps.
 
-    It reads the host's clock twice a step, which costs about twice what an idle profiler's step does. On a CUDA device the host only enqueues, so its times are
-    those of the work where the loop waits for the device in each step (``loss.item()``), and where the queue is full;
-    else they tell of the host: input, Python, launches.
+    It reads the host's clock twice a step, which costs about twice what an idle profiler's step does. On a CUDA device
+    the host only enqueues, so its times are those of the work where the loop waits for the device in each step
+    (``loss.item()``), and where the queue is full; else they tell of the host: input, Python, launches.
 
     Args:
         factor: More than 1.
