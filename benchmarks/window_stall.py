@@ -180,6 +180,9 @@ def main() -> None:
     parser.add_argument("--no-peers", action="store_true", help="leave out Lightning")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    if not CUDA:
+        torch.set_num_threads(1)
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.ERROR)
     peers = not options.no_peers

@@ -252,7 +252,9 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool) -> Summary:
     checkpoints = Checkpoints(run.path / CHECKPOINTS, keep=config.checkpoint.keep)
     saved = checkpoints.load_newest() if config.resume else None
     first_step = saved["state"]["step"] if saved else 0
-    if first_step >= config.trainer.max_steps:
+    # One that died between its last checkpoint and its end still has that to come to.
+    is_over = first_step >= config.trainer.max_steps and read_manifest(run.path).status == "completed"
+    if is_over or first_step > config.trainer.max_steps:
         raise UsageError(
             f"{run.path} is at step {first_step} of {config.trainer.max_steps}: there is nothing left to train; "
             "give a larger trainer.max_steps"
