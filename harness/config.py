@@ -91,6 +91,32 @@ class KeepConfig:
 
 
 @dataclass(kw_only=True)
+class SlowConfig:
+    """A window where steps are slow."""
+
+    factor: float | None = None
+    """Times the running median of the steps; null does not look, which saves two clock reads a step. On a GPU
+    the host's times are those of the work only where the loop waits for the device."""
+    steps: int = 3
+    """So many in a row."""
+    every_s: float = 600.0
+    """Seconds between two such windows at least; the budget counts besides."""
+
+
+@dataclass(kw_only=True)
+class SnapshotConfig:
+    """The CUDA allocator's history and what is allocated, as torch.cuda.memory._dump_snapshot writes it."""
+
+    every_window: bool = False
+    every: int | None = None
+    """Steps between two; null: none."""
+    on_oom: bool = False
+    """When the device runs out of memory, with a list of what is allocated."""
+    max_entries: int = 100_000
+    """Of the history: some hundred bytes each, in memory and in the file."""
+
+
+@dataclass(kw_only=True)
 class ProfilerConfig:
     """Windows: torch.profiler.schedule on the job's global step, and what torch.profiler records in them."""
 
@@ -124,6 +150,12 @@ class ProfilerConfig:
     keep: KeepConfig = field(default_factory=KeepConfig)
     drain_s: float = 60.0
     """Seconds that the end of a job waits for windows that are not published yet."""
+    trigger_on_slow: SlowConfig = field(default_factory=SlowConfig)
+    memory_snapshot: SnapshotConfig = field(default_factory=SnapshotConfig)
+    nvtx: bool = False
+    """Spans as NVTX ranges too, inside windows and outside; for Nsight Systems."""
+    upload: str | None = None
+    """An fsspec address to which published windows are copied, ``s3://bucket/folder``; null copies nothing."""
 
 
 @dataclass(kw_only=True)
@@ -214,6 +246,8 @@ SECTIONS: dict[str, type[Any]] = {
     "trainer": TrainerConfig,
     "profiler": ProfilerConfig,
     "profiler.keep": KeepConfig,
+    "profiler.trigger_on_slow": SlowConfig,
+    "profiler.memory_snapshot": SnapshotConfig,
     "checkpoint": CheckpointConfig,
     "logger": LoggerConfig,
 }
@@ -273,7 +307,20 @@ def _window_problems(profiler: ProfilerConfig) -> Iterator[str]:
         yield f"profiler.max_overhead={profiler.max_overhead}: must be a share, more than 0 and at most 1, or null"
     if profiler.drain_s < 0:
         yield f"profiler.drain_s={profiler.drain_s}: must be at least 0"
-    for key, count in (("max_trace_mib", profiler.max_trace_mib), ("keep.windows", profiler.keep.windows)):
+    slow, snapshot = profiler.trigger_on_slow, profiler.memory_snapshot
+    if slow.factor is not None and not slow.factor > 1:
+        yield f"profiler.trigger_on_slow.factor={slow.factor}: must be more than 1, or null"
+    if slow.every_s < 0:
+        yield f"profiler.trigger_on_slow.every_s={slow.every_s}: must be at least 0"
+    if profiler.upload is not None and "://" not in profiler.upload:
+        yield f"profiler.upload={profiler.upload}: must be an address as s3://bucket/folder or file:///folder"
+    for key, count in (
+        ("max_trace_mib", profiler.max_trace_mib),
+        ("keep.windows", profiler.keep.windows),
+        ("trigger_on_slow.steps", slow.steps),
+        ("memory_snapshot.every", snapshot.every),
+        ("memory_snapshot.max_entries", snapshot.max_entries),
+    ):
         if count is not None and count < 1:
             yield f"profiler.{key}={count}: must be at least 1, or null"
     for key, parse, text in (

@@ -22,6 +22,7 @@ from harness.console import Progress
 from harness.data import Batch, Loader, to_device
 from harness.errors import UsageError
 from harness.record import Profiler, PublishedWindow, span
+from harness.record.composition import Composition, composition
 from harness.signals import StopSignals
 from harness.tasks import Task
 
@@ -169,6 +170,7 @@ class Trainer:
         self._interval = _Interval()
         self._unread: list[Tensor] = []
         self._grad_norm: Tensor | None = None
+        self._composition: Composition | None = None
         self._metrics: dict[str, float] = {}
         self._first_loss: float | None = None
         self._evaluated_step = self._saved_step = -1
@@ -259,6 +261,15 @@ class Trainer:
             stopped_by=stop.received,
         )
 
+    def composition(self) -> Composition | None:
+        """What the memory was made of when it was logged last; with the rest of the peak on a GPU.
+
+        The CPU's allocator counts only while a window records, so there is no peak of the whole to take it from.
+        """
+        if self._composition is None or self._device.type != "cuda":
+            return self._composition
+        return self._composition.with_peak(torch.cuda.max_memory_allocated(self._device))
+
     def window_recorded(self, window: PublishedWindow) -> None:
         """Take note of a window; the profiler's ``on_window``."""
         # A job for weeks has no room for what each of them says.
@@ -337,6 +348,8 @@ class Trainer:
             scaler.update()
         if self._scheduler is not None:
             self._scheduler.step()
+        if _is_multiple(self.state.step + 1, self._log_every):
+            self._composition = composition(self._model, optimizer)
         if _is_multiple(self.state.step + 1, self._histograms_every):
             self._logger.histograms(self._model, self.state.step + 1)
         optimizer.zero_grad()
@@ -425,6 +438,8 @@ class Trainer:
             metrics["memory/allocated_mib"] = torch.cuda.memory_allocated(self._device) / MIB
             metrics["memory/peak_allocated_mib"] = torch.cuda.max_memory_allocated(self._device) / MIB
             metrics["memory/reserved_mib"] = torch.cuda.memory_reserved(self._device) / MIB
+        if (made_of := self.composition()) is not None:
+            metrics |= made_of.scalars()
         self._publish(metrics, figures)
 
     def _publish(self, metrics: dict[str, float], figures: Mapping[str, float] = MappingProxyType({})) -> None:

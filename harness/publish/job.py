@@ -50,3 +50,5 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     max_trace_bytes: int | None = None
     """A raw trace above it is dropped."""
     keep: Keep = Keep()
+    upload: str | None = None
+    """An fsspec address to which the run's windows are copied."""

@@ -17,7 +17,7 @@ import msgspec
 from harness.publish.job import Job
 from harness.publish.published import PublishedWindow
 from harness.publish.staging import FINDINGS, Staging
-from harness.publish.worker import NOT_ANALYZED, Outcome, Ready
+from harness.publish.worker import NOT_ANALYZED, Note, Outcome, Ready
 from harness.trace import WindowReport
 
 log = logging.getLogger(__name__)
@@ -206,10 +206,12 @@ class Publisher:
         *lines, self._unread = self._unread.split(b"\n")
         found = []
         for line in lines:
-            said = msgspec.json.decode(line, type=Outcome | Ready)
+            said = msgspec.json.decode(line, type=Outcome | Ready | Note)
             if isinstance(said, Outcome):
                 self._deaths = 0
                 found += self._take(said)
+            elif isinstance(said, Note):
+                log.warning("%s", said.text)
             else:
                 found += self._settle()
         return found

@@ -23,6 +23,7 @@ from isal import igzip
 from harness.publish.job import Job
 from harness.publish.retention import Retention
 from harness.publish.staging import FINDINGS, TRACE_SUFFIX, Staging
+from harness.publish.upload import Uploader
 from harness.trace import analyze, read
 
 NICENESS = 10
@@ -35,6 +36,8 @@ JOB_LIMIT_S = 900
 """No window takes this long: whoever hangs, on a file system that is gone, ends and is started again."""
 LOOK_S = 1.0
 """How often an idle worker looks whether the process that started it is still there."""
+UPLOAD_LIMIT_S = 30.0
+"""How long the end of a job waits for copies on their way; the next life of the run makes up for the rest."""
 MIB = 1024**2
 
 
@@ -52,6 +55,12 @@ class Ready(msgspec.Struct, kw_only=True, tag=True):
     """The worker holds the lock: what is not waiting now, nobody else publishes any more."""
 
     waiting: list[str]
+
+
+class Note(msgspec.Struct, kw_only=True, tag=True):
+    """Something for the job's log."""
+
+    text: str
 
 
 def publish(staging: Staging, name: str, retention: Retention) -> Outcome:
@@ -146,7 +155,10 @@ def _sync(folder: Path) -> None:
 
 
 def publish_all(
-    staging: Staging, say: Callable[[Outcome | Ready], object], wait: Callable[[], bool] = lambda: False
+    staging: Staging,
+    say: Callable[[Outcome | Ready], object],
+    wait: Callable[[], bool] = lambda: False,
+    uploads: Uploads | None = None,
 ) -> None:
     """Publish what waits, and what comes.
 
@@ -154,6 +166,7 @@ def publish_all(
         staging: Locked by the caller.
         say: Told of every outcome, before the window's traces in staging go.
         wait: Waits for more work, for a second at most; False where none will come.
+        uploads: Told of every window that is published.
     """
     retention = Retention(staging.profile, FINDINGS)
     not_before: dict[str, float] = {}
@@ -167,6 +180,8 @@ def publish_all(
             if outcome.status == "failed":
                 not_before[name] = time.monotonic() + RETRY_S
             else:
+                if uploads is not None:
+                    uploads.published(staging, name)
                 staging.discard(name)
         if due:
             continue
@@ -178,6 +193,32 @@ def publish_all(
             not_before.clear()
 
 
+class Uploads:
+    """Copies windows to where their jobs say; nothing where they do not."""
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self._say = say
+        self._uploaders: dict[str, Uploader] = {}
+
+    def published(self, staging: Staging, name: str) -> None:
+        """A window stands in the logdir; its job still in staging."""
+        try:
+            address = staging.read(name).upload
+        except (OSError, msgspec.MsgspecError):
+            return
+        if address is None:
+            return
+        if address not in self._uploaders:
+            self._uploaders[address] = Uploader(staging.profile, address, self._say)
+        self._uploaders[address].window_published()
+
+    def close(self) -> None:
+        """Give what is on its way a last chance."""
+        for address, uploader in self._uploaders.items():
+            if not uploader.close(UPLOAD_LIMIT_S):
+                self._say(f"not all windows are at {address}; the run's next windows take them along")
+
+
 def main(logdir: str, run: str, parent: int) -> None:
     """Serve the training process ``parent`` until it is done or gone."""
     # Ctrl-C and the end of a batch job reach every process at once; this one ends after the one it serves.
@@ -187,7 +228,7 @@ def main(logdir: str, run: str, parent: int) -> None:
     staging = Staging(Path(logdir), run)
     said_to_nobody = False
 
-    def say(what: Outcome | Ready) -> None:
+    def say(what: Outcome | Ready | Note) -> None:
         nonlocal said_to_nobody
         if not said_to_nobody:
             try:
@@ -203,8 +244,10 @@ def main(logdir: str, run: str, parent: int) -> None:
     while (lock := staging.acquire()) is None:
         if not wait():
             return
+    uploads = Uploads(lambda text: say(Note(text=text)))
     try:
-        publish_all(staging, say, wait)
+        publish_all(staging, say, wait, uploads)
+        uploads.close()
     finally:
         staging.release(lock)
         # What could not be said to a pipe that nobody reads must not be said at exit.

@@ -25,6 +25,9 @@ from harness.record.budget import OverheadBudget, account_of
 from harness.record.clock import StepClock
 from harness.record.recording import Place, Recording, TraceOptions
 from harness.record.schedule import Schedule, Window
+from harness.record.slow import SlowSteps
+from harness.record.snapshots import MemorySnapshots
+from harness.record.trigger import Demand, Trigger
 
 log = logging.getLogger(__name__)
 
@@ -69,6 +72,9 @@ class Profiler:
         keep: Which traces stay on disk.
         max_trace_mib: A window whose raw trace is larger is dropped; None takes any.
         drain_s: How long :meth:`close` waits for windows on their way.
+        slow: Records a window where steps are slow, if the budget allows it; None does not look.
+        snapshots: Writes what the device's allocator holds; None writes nothing.
+        upload: An fsspec address to which published windows are copied; None copies nothing.
         clock: The job's time in seconds, of which ``max_overhead`` is a share; it never goes back.
 
     Raises:
@@ -89,6 +95,9 @@ class Profiler:
         keep: Keep | None = None,
         max_trace_mib: int | None = 1024,
         drain_s: float = 60.0,
+        slow: SlowSteps | None = None,
+        snapshots: MemorySnapshots | None = None,
+        upload: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not _RUN_NAME.fullmatch(run) or ".." in run.split("/"):
@@ -111,6 +120,12 @@ class Profiler:
 
         self._step = first_step
         self._window: Window | None = None
+        self._demand: Demand | None = None
+        self._slow = slow if self._schedule is not None else None
+        self._snapshots = snapshots or MemorySnapshots(Path(logdir) / run)
+        self._snapshot_due = self._next_snapshot(first_step)
+        self._upload = upload
+        self._trigger = Trigger(Path(logdir) / run, self._wake_up)
         self._recording: Recording | None = None
         self._reference = StepClock(cuda=self._cuda)
         self._unprofiled_us: float | None = None
@@ -134,6 +149,8 @@ class Profiler:
 
     def __enter__(self) -> Self:
         if self._schedule is not None:
+            self._trigger.start()
+            self._snapshots.start()
             self._publisher.start()
         self._budget.begin()
         self.begin_step()
@@ -142,6 +159,7 @@ class Profiler:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._snapshots.failed(error, self._step)
         self.close()
 
     def span(self, name: str) -> AbstractContextManager[Any]:
@@ -156,6 +174,8 @@ class Profiler:
     def end_step(self) -> None:
         """Say that a step is over. What stands between this and :meth:`begin_step` is no part of a step."""
         self._step += 1
+        if self._slow is not None:
+            self._watch_pace(self._slow)
         if self._attentive:
             self._end_step()
 
@@ -163,6 +183,8 @@ class Profiler:
         """Say that the next step begins."""
         if self._step >= self._wake:
             self._begin_step()
+        if self._slow is not None and self._recording is None:
+            self._slow.begin()
 
     @property
     def in_window(self) -> bool:
@@ -174,8 +196,9 @@ class Profiler:
         """How the profiling goes, by the tags of its curves; empty where there is no schedule.
 
         ``profiler/overhead`` is the share of the job's time that it has taken, ``profiler/overhead_budget`` its limit,
-        ``profiler/skipped`` counts the cycles whose window was left out for the budget or for a publisher that is
-        behind, and ``profiler/waiting`` the windows that are recorded and not published yet.
+        ``profiler/skipped`` counts the cycles whose window was left out for the budget, for a publisher that is
+        behind or for a window that was asked for, and ``profiler/waiting`` the windows that are recorded and not
+        published yet.
         """
         if self._schedule is None:
             return {}
@@ -208,6 +231,9 @@ class Profiler:
         """End the profiling, a window under way too, and wait until all are published, for :attr:`drain_s` at most."""
         self.end_window()
         self._sleep()
+        self._give_up("the job is over")
+        self._trigger.close()
+        self._snapshots.stop()
         self._hand_on(self._publisher.drain(self.drain_s))
 
     def _plan(self, schedule: Schedule, *, after: int | None = None) -> None:
@@ -218,7 +244,7 @@ class Profiler:
             window = schedule.next_window(window.end, passed_over=self._passed_over)
         self._sleep()
         self._window = window
-        self._wake = self._next_wake()
+        self._doze()
 
     def _is_there(self, name: str) -> bool:
         return self._publisher.has(name) or (self._staging.profile / name).exists()
@@ -226,28 +252,84 @@ class Profiler:
     def _passed_over_before(self, schedule: Schedule, first_step: int) -> int:
         """The cycles before ``first_step`` that have no window, in a job that has recorded some."""
         names = {path.name for path in self._staging.profile.glob("window_*")} | set(self._staging.jobs())
-        recorded = sum(name < window_name(first_step) for name in names)
+        firsts = (int(name.removeprefix("window_")) for name in names)
+        recorded = sum(first < first_step and schedule.begins_at(first) for first in firsts)
         return max(0, schedule.cycles_before(first_step) - recorded) if recorded else 0
 
     def _sleep(self) -> None:
         self._window, self._wake, self._attentive = None, math.inf, False
 
+    def _wake_up(self) -> None:
+        """Look at the next step, whatever the schedule says; called from the trigger's thread too."""
+        self._wake = -math.inf
+
+    def _heed_trigger(self) -> None:
+        """Plan the window that is wanted: after as many unprofiled steps as are timed before any other.
+
+        Windows of the schedule that it would overlap are skipped, none is moved.
+        """
+        demand = self._trigger.take()
+        if demand is None:
+            return
+        if self._schedule is None:
+            self._trigger.failed(demand, "the profiler is off after repeated failures; see the job's log")
+            return
+        # Where steps are slow now, their pace is known, and they may not stay so for long.
+        warmup = self._step + (REFERENCE_STEPS if demand.unprofiled_us is None else 0)
+        window = demand.schedule(self._schedule, warmup).next_window(warmup)
+        while window is not None and self._is_there(window_name(window.first)):
+            warmup += 1
+            window = demand.schedule(self._schedule, warmup).next_window(warmup)
+        self._demand, self._window = demand, window
+        if window is not None:
+            self._trigger.planned(demand, window)
+
+    def _watch_pace(self, steps: SlowSteps) -> None:
+        slow = steps.end()
+        if slow is not None and self._recording is None and self._demand is None:
+            self._trigger.want(Demand(kind="slow", cause=slow.cause, unprofiled_us=slow.step_us))
+            self._wake_up()
+
+    def _give_up(self, reason: str) -> None:
+        """The window that was wanted will not come."""
+        demand, self._demand = self._demand, None
+        if demand is not None:
+            self._trigger.failed(demand, reason)
+
+    def _doze(self) -> None:
+        """Sleep until there is something to do, or somebody asks."""
+        self._wake = self._next_wake()
+        # Asked for between the two lines, its wake-up call has just been overwritten.
+        if self._trigger.pending and self._demand is None:
+            self._wake_up()
+
     def _next_wake(self) -> float:
         window = math.inf if self._window is None else self._window.warmup - REFERENCE_STEPS
         # Nobody would hear of a window before the next one begins.
-        return min(window, self._step + LISTEN_STEPS) if self._publisher.waiting else window
+        listen = self._step + LISTEN_STEPS if self._publisher.waiting else math.inf
+        return min(window, listen, self._snapshot_due)
+
+    def _next_snapshot(self, step: int) -> float:
+        every = self._snapshots.every
+        return math.inf if every is None or self._schedule is None else step - step % every + every
 
     def _begin_step(self) -> None:
         if self._recording is None:
             self.poll()
+            if self._step >= self._snapshot_due:
+                self._snapshots.write(self._step)
+                self._snapshot_due = self._next_snapshot(self._step)
+            if self._demand is None and self._trigger.pending:
+                self._heed_trigger()
             window = self._window
             if window is None or self._step < window.warmup - REFERENCE_STEPS:
-                self._wake = self._next_wake()
+                self._doze()
                 return
             self._attentive = True
             if self._step == window.warmup and not self._is_wanted():
                 assert self._schedule is not None
-                self._passed_over += 1
+                self._passed_over += self._demand is None
+                self._give_up("the publisher is behind")
                 self._reference = StepClock(cuda=self._cuda)
                 self._plan(self._schedule, after=self._step + 1)
                 return
@@ -261,18 +343,29 @@ class Profiler:
             self._reference.begin()
 
     def _is_wanted(self) -> bool:
-        return self._budget.allows_a_window() and not self._publisher.behind
+        # Who asks for a window has weighed its cost; it counts all the same.
+        asked = self._demand is not None and self._demand.kind == "request"
+        return (asked or self._budget.allows_a_window()) and not self._publisher.behind
 
     def _start(self, window: Window) -> None:
         assert self._schedule is not None
         self._unprofiled_us = self._reference.median_us() or self._unprofiled_us
         self._reference = StepClock(cuda=self._cuda)
+        demand = self._demand
+        if demand is not None:
+            self._unprofiled_us = demand.unprofiled_us or self._unprofiled_us
+            if demand.cause is not None:
+                log.warning("step %d: %s; a window is recorded", self._step, demand.cause)
+            before, after = (self._schedule.cycles_before(s) for s in (window.warmup - REFERENCE_STEPS, window.end))
+            self._passed_over += after - before
         self._recording = Recording(
             window,
-            schedule=self._schedule,
-            options=self._options,
+            schedule=self._schedule if demand is None else demand.schedule(self._schedule, window.warmup),
+            options=self._options if demand is None else demand.options(self._options),
             place=self._place,
             unprofiled_us=self._unprofiled_us,
+            trigger="schedule" if demand is None else demand.kind,
+            cause=None if demand is None else demand.cause,
         )
 
     def _end_step(self) -> None:
@@ -308,12 +401,17 @@ class Profiler:
             raw_bytes=raw.stat().st_size,
             max_trace_bytes=self._max_trace_bytes,
             keep=self._keep,
+            upload=self._upload,
         )
         try:
             self._publisher.submit(recording.name, job)
         except OSError:
             recording.discard()
             raise
+        demand, self._demand = self._demand, None
+        if demand is not None:
+            self._trigger.recorded(demand, recording.name)
+        self._snapshots.window_over(recording.window.first)
 
     def _hand_on(self, windows: Iterable[PublishedWindow]) -> None:
         for window in windows:
@@ -333,6 +431,7 @@ class Profiler:
             if recording is not None:
                 with suppress(Exception):
                     recording.stop()
+            self._give_up(str(error))
             # A full disk may have room again; what torch cannot do it seldom learns.
             self._failures += not isinstance(error, OSError)
             off = self._failures >= FAILURES_BEFORE_OFF

@@ -124,8 +124,11 @@ class Recording:
         options: TraceOptions,
         place: Place,
         unprofiled_us: float | None,
+        trigger: str = "schedule",
+        cause: str | None = None,
     ) -> None:
         self.window = window
+        self._why = {"trigger": trigger, "cause": cause}
         self.unprofiled_us = unprofiled_us
         self._schedule = schedule
         self._place = place
@@ -246,6 +249,7 @@ class Recording:
             "partial": not self.complete,
             "unprofiled_step_us": self.unprofiled_us,
             "schedule": asdict(self._schedule),
+            **self._why,
             "rank": self._place.rank,
             "world_size": self._place.world_size,
             "cost": {

@@ -61,6 +61,11 @@ class Schedule:
         """How many cycles have their warm-up begin before ``step``."""
         return max(0, -(-(step - self._offset) // self._period))
 
+    def begins_at(self, step: int) -> bool:
+        """Whether the recording of one of its windows begins with ``step``."""
+        since = step - self.warmup - self._offset
+        return since >= 0 and since % self._period == 0
+
     @property
     def _period(self) -> int:
         return self.wait + self.warmup + self.active

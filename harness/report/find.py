@@ -192,6 +192,11 @@ def _raise(error: OSError) -> None:
     raise error
 
 
+def findings_of(window: Path) -> WindowReport | None:
+    """The findings that lie in a window's directory; None where there are none of this version."""
+    return _decoded(window / FINDINGS)
+
+
 def _decoded(path: Path) -> WindowReport | None:
     try:
         report = msgspec.json.decode(path.read_bytes(), type=WindowReport)

@@ -62,6 +62,10 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """How long the loop stood still: `start_us` (the warm-up begins), `begin_us` (recording begins), `stop_us` and
     `export_us` (the window's end). None where only the trace is there."""
     warnings: list[str] = []
+    trigger: str | None = None
+    """Why it was recorded: `schedule`, `request` or `slow`; None where the harness did not write it."""
+    cause: str | None = None
+    """What set it off, where no schedule did."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,10 @@ import pytest
 import torch
 
 from harness.record import Profiler, PublishedWindow, Schedule, TraceOptions
+from harness.record.snapshots import MemorySnapshots
+from harness.record.spans import set_nvtx, span
 from harness.run import find_runs, read_manifest, windows
+from harness.trace.snapshot import read_snapshot
 from harness.train import main
 
 pytestmark = [
@@ -109,3 +112,67 @@ def test_a_resumed_run_goes_on_on_the_device(tmp_path: Path) -> None:
     assert main([f"resume={run}", "trainer.max_steps=40"]) == 0
     assert read_manifest(run).resumed_from == [20]
     assert read_manifest(run).step == 40
+
+
+def test_out_of_memory_leaves_a_snapshot_that_names_the_line(tmp_path: Path) -> None:
+    kept: list[torch.Tensor] = []
+
+    def hoard() -> None:
+        kept.append(torch.empty(2**28, device="cuda", dtype=torch.uint8))
+
+    snapshots = MemorySnapshots(tmp_path / "logs" / "run", on_oom=True, every=2, every_window=True, max_entries=10_000)
+    schedule = Schedule(wait=2, warmup=1, active=1, repeat=1)
+
+    def train() -> None:
+        with Profiler(tmp_path / "logs", "run", schedule, snapshots=snapshots) as profiler:
+            for _ in range(8):
+                hoard()
+                profiler.step()
+            torch.empty(2**50, device="cuda", dtype=torch.uint8)
+
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        train()
+    folder = tmp_path / "logs" / "run" / "memory"
+    names = sorted(path.name for path in folder.iterdir())
+    assert "oom_00000008.md" in names
+    assert {"step_00000003.pickle", "step_00000006.pickle"} <= set(names)
+    found = read_snapshot(folder / "oom_00000008.pickle")
+    assert "hoard" in found.allocations[0].line
+    assert found.allocations[0].bytes == 8 * 2**28
+    kept.clear()
+    torch.cuda.empty_cache()
+
+
+def test_the_parts_of_the_memory_sum_to_the_peak(tmp_path: Path) -> None:
+    status = main(
+        [
+            "experiment=text_transformer",
+            "trainer.device=cuda",
+            "trainer.max_steps=20",
+            "trainer.log_every=10",
+            "trainer.eval_every=null",
+            "profiler=none",
+            f"logdir={tmp_path / 'logs'}",
+        ]
+    )
+    assert status == 0
+    (run,) = find_runs(tmp_path / "logs")
+    metrics = read_manifest(run).metrics
+    parts = ("parameters", "gradients", "optimizer_state", "activations_and_rest")
+    found = {part: metrics[f"memory/{part}_mib"] for part in parts}
+    assert found["optimizer_state"] == pytest.approx(2 * found["gradients"], rel=0.01)
+    assert min(found.values()) > 0
+    assert sum(found.values()) == pytest.approx(metrics["memory/peak_allocated_mib"], rel=1e-6)
+
+
+def test_spans_are_nvtx_ranges_where_they_are_wanted() -> None:
+    set_nvtx(True)
+    try:
+        with span("outer"), span("inner"):
+            assert torch.cuda.nvtx.range_push("probe") == 2
+            torch.cuda.nvtx.range_pop()
+    finally:
+        set_nvtx(False)
+    with span("outer"):
+        assert torch.cuda.nvtx.range_push("probe") == 0
+        torch.cuda.nvtx.range_pop()
