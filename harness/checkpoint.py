@@ -107,6 +107,8 @@ def load(path: Path) -> dict[str, Any]:
     try:
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()
+            # torch takes an entry that says it is a folder for an empty one, and the tensor is whatever was in memory.
+            broken = broken or next((info.filename for info in archive.infolist() if info.external_attr & 0x10), None)
         state = None if broken else torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged pickle raises whatever its bytes happen to say
         raise UsageError(f"checkpoint {path} is damaged or none ({error})") from error

@@ -202,7 +202,7 @@ def sweep_subdir(sweep: str | None, number: int, overrides: str) -> str:
 
 def safe_name(text: str, longest: int = 120) -> str:
     """``text`` with letters, digits and ``. _ - = ,`` alone; one that had to be cut ends in a hash of the whole."""
-    safe = re.sub(r"[^A-Za-z0-9._=,-]+", "-", re.sub(r"[\[\]{}()'\"\s]", "", text)).strip("-.,")
+    safe = re.sub(r"[^A-Za-z0-9._=,-]+", "-", re.sub(r"[\[\]{}()'\"\s+]", "", text)).strip("-.,")
     if len(safe) <= longest:
         return safe
     return f"{safe[: longest - 9]}-{sha256(text.encode()).hexdigest()[:8]}"

@@ -168,7 +168,6 @@ def _job(composed: DictConfig) -> float | None:
     path = Path(settings.runtime.output_dir)
     in_sweep = settings.mode == RunMode.MULTIRUN
     live = "BasicLauncher" in settings.launcher._target_
-    resuming = composed.resume is not None
     manifest = Manifest(
         id="/".join(path.parts[-2:]),
         status="running",
@@ -183,12 +182,13 @@ def _job(composed: DictConfig) -> float | None:
         versions=versions(),
         git=git_revision(),
     )
-    if resuming:
-        manifest.resumed_from = read_manifest(path).resumed_from
-        manifest.started = read_manifest(path).started
+    before = read_manifest(path) if composed.resume is not None else None
+    if before is not None:
+        manifest.resumed_from, manifest.started = before.resumed_from, before.started
     with RunDirectory(path, manifest, logdir=Path(composed.logdir)) as run, console.logging_to(path / LOG_FILE):
         try:
-            summary = _train(composed, run, live=live)
+            over = before is not None and before.status == "completed"
+            summary = _train(composed, run, live=live, over=over)
         except DivergedError as error:
             run.finish("failed", str(error))
             raise
@@ -211,7 +211,7 @@ def _job(composed: DictConfig) -> float | None:
     return summary.metrics.get("eval/loss", summary.last_loss)
 
 
-def _train(composed: DictConfig, run: RunDirectory, *, live: bool) -> Summary:
+def _train(composed: DictConfig, run: RunDirectory, *, live: bool, over: bool) -> Summary:
     if missing := OmegaConf.missing_keys(composed):
         raise UsageError(*(f"{key} is missing: give {key}=..." for key in sorted(missing)))
     config: Any = OmegaConf.to_object(composed)
@@ -248,9 +248,8 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool) -> Summary:
     checkpoints = Checkpoints(run.path / CHECKPOINTS, keep=config.checkpoint.keep)
     saved = checkpoints.load_newest() if config.resume else None
     first_step = saved["state"]["step"] if saved else 0
-    # One that died between its last checkpoint and its end still has that to come to.
-    is_over = first_step >= config.trainer.max_steps and read_manifest(run.path).status == "completed"
-    if is_over or first_step > config.trainer.max_steps:
+    # A run that was killed after its last checkpoint has still its last word to say.
+    if over and first_step >= config.trainer.max_steps:
         raise UsageError(
             f"{run.path} is at step {first_step} of {config.trainer.max_steps}: there is nothing left to train; "
             "give a larger trainer.max_steps"

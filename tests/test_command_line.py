@@ -99,12 +99,12 @@ def test_a_failing_job_hides_none_of_the_others(harness: Launcher, tmp_path: Pat
     runs = by_directory(tmp_path / "logs")
     assert [(run[25:], status) for run, status in runs.items()] == [
         ("000_optimizer.lr=0.01", "completed"),
-        ("001_optimizer.lr=1e+30", "failed"),
+        ("001_optimizer.lr=1e30", "failed"),
         ("002_optimizer.lr=0.001", "completed"),
     ]
     assert done.status == 1, done.text
     assert "2 of 3 runs completed" in done.out
-    assert "001_optimizer.lr=1e+30: the loss of step" in done.said
+    assert "001_optimizer.lr=1e30: the loss of step" in done.said
     assert "Traceback" not in done.text, done.text
 
 

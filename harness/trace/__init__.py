@@ -4,7 +4,9 @@ report = analyze(read("window.pt.trace.json.gz"))
 """
 
 from harness.trace.analyze import analyze
-from harness.trace.reader import Trace, TraceError, read
+from harness.trace.columns import Trace
+from harness.trace.errors import TraceError
+from harness.trace.reader import read
 from harness.trace.schema import WindowReport
 
 __all__ = ["Trace", "TraceError", "WindowReport", "analyze", "read"]

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.trace.calls import nest
+from harness.trace.columns import Kind, Trace
 from harness.trace.intervals import Spans
-from harness.trace.reader import Kind, Trace
 
 Ints = NDArray[np.int64]
 OUTSIDE = "outside any span"

@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from harness.trace.columns import Trace
 from harness.trace.culprits import Culprit, line_of_longest
 from harness.trace.flops import ELEMENTWISE, FLOPS
-from harness.trace.reader import Trace
 from harness.trace.schema import (
     Advice,
     Annotation,

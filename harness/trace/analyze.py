@@ -12,14 +12,14 @@ import harness
 from harness.trace import kernels
 from harness.trace.advice import Findings, advice, memory_advice
 from harness.trace.annotations import annotation_rows, phases
+from harness.trace.columns import Trace
 from harness.trace.culprits import synchronizing
 from harness.trace.flops import Cost, costs
 from harness.trace.idle import HostThreads, idle_rows, longest_gaps
-from harness.trace.launches import Work, device_work, launches_without_work
+from harness.trace.launches import Work, ambiguous_launches, device_work, launches_without_work
 from harness.trace.memory import memory, peak_during
 from harness.trace.operators import HostCalls, host_calls, host_samples, operator_rows
 from harness.trace.peaks import DevicePeaks, peaks_of
-from harness.trace.reader import Trace
 from harness.trace.roofline import roofline
 from harness.trace.schema import DeviceInfo, Operator, StepTime, Totals, Verdict, Window, WindowReport
 from harness.trace.schema import Step as StepRow
@@ -141,6 +141,11 @@ def _window(trace: Trace, found: Steps, work: Work, stray: int, lost_launches: i
     warnings = list(trace.warnings)
     if not len(trace):
         warnings.append("the trace holds no complete event")
+    ambiguous = ambiguous_launches(trace)
+    if ambiguous:
+        warnings.append(
+            f"{ambiguous} launches share a correlation with another: what they launched counts for the first of them"
+        )
     if len(work.event) and not found.start.size:
         warnings.append("no step spans: shares are of the whole trace")
     return Window(

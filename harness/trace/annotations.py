@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.trace.calls import nest
+from harness.trace.columns import Kind, Trace
 from harness.trace.intervals import union
 from harness.trace.launches import Work
-from harness.trace.reader import Kind, Trace
 from harness.trace.schema import Annotation, Phase
 from harness.trace.steps import Steps
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.trace.columns import Kind, Trace
 from harness.trace.operators import HostCalls, operator_of
-from harness.trace.reader import Kind, Trace
 from harness.trace.timeline import SYNCHRONIZE
 
 Ints = NDArray[np.int64]

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.reader import Kind, Signature, Trace
+from harness.trace.columns import Kind, Signature, Trace
 
 Dims = list[list[int]]
 """`Input Dims`: the shape of every argument, empty for what is no tensor."""
@@ -58,6 +58,7 @@ DTYPES = {
     "c10::complex<double>": 16,
 }
 _DTYPE_INDEX = {name: i for i, name in enumerate(DTYPES)}
+_DTYPE_BYTES = list(DTYPES.values())
 
 
 def costs(trace: Trace) -> Cost:
@@ -65,13 +66,17 @@ def costs(trace: Trace) -> Cost:
     n = len(trace)
     flops, moved, dtype = np.full(n, np.nan), np.full(n, np.nan), np.full(n, -1, np.int8)
     at = np.flatnonzero((trace.signature >= 0) & (trace.kind == Kind.OPERATOR))
+    at = at[trace.named(at, _is_known)]
     if not len(at):
         return Cost(flops, moved, dtype)
     pairs, which = np.unique(trace.name[at] * len(trace.signatures) + trace.signature[at], return_inverse=True)
-    calls = [
-        call_cost(trace.names[pair // len(trace.signatures)], trace.signatures[pair % len(trace.signatures)])
-        for pair in pairs.tolist()
-    ]
+    decoded: dict[int, _Arguments] = {}
+    calls = []
+    for pair in pairs.tolist():
+        name, place = divmod(pair, len(trace.signatures))
+        if place not in decoded:
+            decoded[place] = _decoded(trace.signatures[place])
+        calls.append(_cost(trace.names[name], decoded[place]))
     flops[at], moved[at], dtype[at] = (np.array(column)[which] for column in zip(*calls, strict=True))
     return Cost(flops, moved, dtype)
 
@@ -79,10 +84,24 @@ def costs(trace: Trace) -> Cost:
 def call_cost(name: str, signature: Signature) -> tuple[float, float, int]:
     """FLOPs, least bytes (nan for unknown) and index into DTYPES (-1) of one call. Shapes that make no sense
     for the operator count as unknown."""
+    return _cost(name, _decoded(signature))
+
+
+class _Arguments(NamedTuple):
+    """Of one call, as far as they are lists."""
+
+    dims: list[Any]
+    types: list[Any]
+    concrete: list[Any]
+
+
+def _decoded(signature: Signature) -> _Arguments:
+    return _Arguments(_json(signature.dims), _json(signature.types), _json(signature.concrete))
+
+
+def _cost(name: str, arguments: _Arguments) -> tuple[float, float, int]:
     kind = name.removeprefix("aten::")
-    dims: list[Any] = _json(signature.dims)
-    types: list[Any] = _json(signature.types)
-    concrete: list[Any] = _json(signature.concrete)
+    dims, types, concrete = arguments
     dtype = next((_DTYPE_INDEX[t] for t in types if isinstance(t, str) and t in _DTYPE_INDEX), -1)
     flops = moved = math.nan
     formula = FLOPS.get(kind)
@@ -91,22 +110,27 @@ def call_cost(name: str, signature: Signature) -> tuple[float, float, int]:
             flops = float(formula(dims, concrete))
         output = _output_elements(kind, dims)
         if output is not None:
-            moved = _input_bytes(kind, dims, types) + output * (
-                list(DTYPES.values())[dtype] if dtype >= 0 else math.nan
-            )
+            moved = _input_bytes(kind, dims, types) + output * (_DTYPE_BYTES[dtype] if dtype >= 0 else math.nan)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         pass
     return flops, moved, dtype
 
 
 def _json(raw: bytes) -> list[Any]:
-    if not raw:
-        return []
     try:
-        value = msgspec.json.decode(raw)
-    except msgspec.DecodeError:
+        value = _decode(raw)
+    except (msgspec.DecodeError, RecursionError):
         return []
     return value if isinstance(value, list) else []
+
+
+_decode = msgspec.json.Decoder().decode
+
+
+def _is_known(name: str) -> bool:
+    """Whether FLOPs or least bytes can be told of an operator at all."""
+    kind = name.removeprefix("aten::")
+    return kind in FLOPS or kind == "copy_" or kind in FILLS or bool(_SHAPED.fullmatch(kind))
 
 
 def _mm(dims: Dims, _: Texts) -> int:
@@ -251,6 +275,7 @@ ELEMENTWISE = re.compile(
     r"(?:cudnn_|native_|miopen_)batch_norm)(?:_backward(?:_data)?)?_?"
 )
 REDUCTION = re.compile(r"sum|mean|amax|amin|max|min|prod|norm|linalg_vector_norm|var|std|argmax|argmin|all|any")
+_SHAPED = re.compile(f"(?:{ELEMENTWISE.pattern})|(?:{REDUCTION.pattern})")
 FILLS = frozenset({"fill_", "zero_"})
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from harness.trace.activity import OUTSIDE, Activity, activity
+from harness.trace.columns import Trace
 from harness.trace.intervals import union
 from harness.trace.launches import Work
-from harness.trace.reader import Trace
 from harness.trace.schema import Gap, HostActivity, Idle
 from harness.trace.steps import Steps
 from harness.trace.timeline import CAUSES, Gaps

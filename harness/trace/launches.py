@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.trace.calls import nest
+from harness.trace.columns import Kind, Trace
 from harness.trace.operators import operator_of
-from harness.trace.reader import Kind, Trace
 
 Ints = NDArray[np.int64]
 
@@ -105,6 +105,13 @@ def launches_without_work(trace: Trace, work: Work) -> int:
     calls = calls[trace.named(calls, LAUNCH.search) & (trace.correlation[calls] >= 0)]
     answered = np.isin(trace.correlation[calls], trace.correlation[work.event])
     return int(np.count_nonzero(~answered))
+
+
+def ambiguous_launches(trace: Trace) -> int:
+    """Calls whose correlation another call has as well: which of them launched what, the file does not tell."""
+    ids = trace.correlation[trace.of(Kind.RUNTIME)]
+    _, count = np.unique(ids[ids >= 0], return_counts=True)
+    return int(count[count > 1].sum())
 
 
 def _launches(trace: Trace, correlation: Ints) -> Ints:

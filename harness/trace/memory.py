@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.trace.columns import Allocations, Trace
 from harness.trace.operators import CPU_DEVICE_TYPES, HostCalls
-from harness.trace.reader import Allocations, Trace
 from harness.trace.schema import Memory, MemoryPool
 
 Ints = NDArray[np.int64]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from harness.trace.calls import Calls, nest
-from harness.trace.reader import Kind, Signature, Trace
+from harness.trace.columns import Kind, Signature, Trace
 from harness.trace.schema import Operator
 
 if TYPE_CHECKING:
@@ -310,24 +310,40 @@ def _row(name: str, by_shape: bool, device_type: Literal["cpu", "device"], count
 
 def _shape_labels(trace: Trace) -> tuple[Ints, list[Any]]:
     """For each event the index of its input shapes among the distinct ones; the first is none, `[]`."""
-    table: dict[bytes, int] = {b"[]": 0}
     texts: list[Any] = [[]]
+    of_dims: dict[bytes, int] = {}
+    of_shapes: dict[bytes, int] = {b"[]": 0}
     of_signature = []
     for signature in trace.signatures:
-        value = shapes(signature)
-        key = msgspec.json.encode(value)
-        if key not in table:
-            table[key] = len(texts)
-            texts.append(value)
-        of_signature.append(table[key])
+        dims = bytes(signature.dims)
+        if dims not in of_dims:
+            value = shapes(signature)
+            of_dims[dims] = of_shapes.setdefault(msgspec.json.encode(value), len(texts))
+            if of_dims[dims] == len(texts):
+                texts.append(value)
+        of_signature.append(of_dims[dims])
     index = np.array([*of_signature, 0], np.int64)  # signature -1 reads the last: none
     return index[trace.signature], texts
 
 
 def shapes(signature: Signature) -> list[list[int]]:
-    """`Input Dims` as torch's table has them: lists of tensors show as `[]`."""
+    """`Input Dims` as torch's table has them: lists of tensors show as `[]`, and so does what is no shape."""
     try:
-        dims = msgspec.json.decode(signature.dims or b"[]")
+        return msgspec.json.decode(signature.dims, type=list[_Shape])
+    except msgspec.DecodeError:
+        pass
+    try:
+        dims = msgspec.json.decode(signature.dims)
     except msgspec.DecodeError:
         return []
-    return [[] if any(isinstance(d, list) for d in shape) else shape for shape in dims]
+    return [_shape(shape) for shape in dims] if isinstance(dims, list) else []
+
+
+_Shape = list[Annotated[int, msgspec.Meta(ge=0, le=2**53)]]
+
+
+def _shape(dims: Any) -> list[int]:
+    try:
+        return msgspec.convert(dims, _Shape)
+    except msgspec.ValidationError:
+        return []

@@ -1,232 +1,65 @@
-"""A trace file as columns."""
+"""From a trace file to columns."""
 
 from __future__ import annotations
 
-import enum
 import gc
 import itertools
 import os
+import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import cached_property
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
-from isal import isal_zlib
+from msgspec import Raw
 from numpy.typing import NDArray
 
+from harness.trace.columns import KIND_OF_CATEGORY, Allocations, Kind, Signature, Thread, Trace
 from harness.trace.decode import (
     NOTHING,
     AllocatorArguments,
     Arguments,
     Complete,
-    DeviceProperties,
-    DistributedInfo,
     Document,
-    HarnessFacts,
     Instant,
     Metadata,
     decode,
 )
+from harness.trace.errors import TraceError
+from harness.trace.files import MAX_JSON_BYTES, contents, what_it_is
+from harness.trace.salvage import salvage
+
+__all__ = ["Allocations", "Kind", "Signature", "Thread", "Trace", "TraceError", "columns", "read"]
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-class TraceError(ValueError):
-    """This is no trace that can be read. One line: what was wrong, where, and what to do."""
-
-
-class Kind(enum.IntEnum):
-    """What a complete event is. Up to RUNTIME they run on the host, from KERNEL to MEMSET on a device."""
-
-    OPERATOR = 0
-    ANNOTATION = 1
-    PYTHON = 2
-    RUNTIME = 3
-    KERNEL = 4
-    MEMCPY = 5
-    MEMSET = 6
-    DEVICE_ANNOTATION = 7
-    OVERHEAD = 8
-    OTHER = 9
-
-
-# Categories of torch 1.8 to today. ROCm files say cuda_runtime or hip_runtime, by version.
-KIND_OF_CATEGORY = {
-    "cpu_op": Kind.OPERATOR,
-    "Operator": Kind.OPERATOR,
-    "user_annotation": Kind.ANNOTATION,
-    "python_function": Kind.PYTHON,
-    "cuda_runtime": Kind.RUNTIME,
-    "cuda_driver": Kind.RUNTIME,
-    "hip_runtime": Kind.RUNTIME,
-    "hip_driver": Kind.RUNTIME,
-    "xpu_runtime": Kind.RUNTIME,
-    "xpu_driver": Kind.RUNTIME,
-    "privateuse1_runtime": Kind.RUNTIME,
-    "privateuse1_driver": Kind.RUNTIME,
-    "Runtime": Kind.RUNTIME,
-    "kernel": Kind.KERNEL,
-    "Kernel": Kind.KERNEL,
-    "gpu_memcpy": Kind.MEMCPY,
-    "Memcpy": Kind.MEMCPY,
-    "gpu_memset": Kind.MEMSET,
-    "Memset": Kind.MEMSET,
-    "gpu_user_annotation": Kind.DEVICE_ANNOTATION,
-    "overhead": Kind.OVERHEAD,
-}
-
-
-class Thread(NamedTuple):
-    """A host thread, or a lane of device events."""
-
-    pid: int | str
-    tid: int | str
-
-
-class Signature(NamedTuple):
-    """The undecoded arguments of an operator call: JSON of dimensions, types and concrete values."""
-
-    dims: bytes
-    types: bytes
-    concrete: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Allocations:
-    """Allocator events (`[memory]`) in order of time; columns of one length m."""
-
-    ts: Ints
-    """ns"""
-    thread: Ints
-    bytes: Ints
-    """Allocated, or freed where negative."""
-    device_type: Ints
-    """torch's `DeviceType`: 0 CPU, 1 CUDA, 6 HIP, 12 XPU, 20 PrivateUse1."""
-    device: Ints
-    allocated: Ints
-    """Bytes that the allocator of this device had handed out afterwards; -1 when the file does not say."""
-    reserved: Ints
-
-
-@dataclass(frozen=True)
-class Trace:
-    """Complete events (`ph` X) of one file in file order, as columns of one length n, times in int64 ns."""
-
-    source: Path
-    file_bytes: int
-    json_bytes: int
-    categories: dict[str, int]
-    """Events by category, of every phase; `unknown` for none."""
-    names: tuple[str, ...]
-    threads: tuple[Thread, ...]
-    thread_names: dict[Thread, str]
-    signatures: tuple[Signature, ...]
-    kind: NDArray[np.int8]
-    """`Kind`"""
-    name: Ints
-    """Index into `names`."""
-    thread: Ints
-    """Index into `threads`."""
-    ts: Ints
-    dur: Ints
-    external: Ints
-    """`External id`: on an operator its own id, elsewhere that of the operator that caused it; 0 for none."""
-    correlation: Ints
-    """Joins a launch with what it launched; -1 for none."""
-    device: Ints
-    """Of device events; -1 on the host."""
-    stream: Ints
-    bytes: Ints
-    """Of copies and memsets."""
-    blocks_per_sm: NDArray[np.float64]
-    """Of kernels: blocks of the grid over multiprocessors; -1 where the file does not say."""
-    signature: Ints
-    """Index into `signatures`; -1 without shapes."""
-    sequence: Ints
-    """Autograd's sequence number, shared by a forward operator and its backward; -1 for none."""
-    forward_thread: Ints
-    """Torch's number of the thread that ran the forward operator, on backward operators; 0 for none."""
-    python_id: Ints
-    python_parent: Ints
-    """`python_id` of the caller; 0 for none."""
-    allocations: Allocations
-    devices: tuple[DeviceProperties, ...] = ()
-    distributed: DistributedInfo | None = None
-    harness: HarnessFacts | None = None
-    torch_version: str | None = None
-    lost_events: int = 0
-    """Events that the file holds but that could not be read."""
-    warnings: tuple[str, ...] = field(default=())
-
-    def __len__(self) -> int:
-        return len(self.ts)
-
-    @cached_property
-    def end(self) -> Ints:
-        """ts + dur, ns."""
-        return self.ts + self.dur
-
-    @cached_property
-    def on_device(self) -> Bools:
-        """Work of a device: kernels, copies, memsets; annotations are not."""
-        return (self.kind >= Kind.KERNEL) & (self.kind <= Kind.MEMSET)
-
-    @cached_property
-    def start(self) -> int:
-        """ns of the first host or device event: the zero of all `start_us` of a report."""
-        return int(self.ts.min()) if len(self) else 0
-
-    @cached_property
-    def labels(self) -> tuple[tuple[str, ...], Ints]:
-        """Names as tables show them, `ProfilerStep*` for every step, and the index of each event's."""
-        table: dict[str, int] = {}
-        of_name = [
-            table.setdefault("ProfilerStep*" if name.startswith("ProfilerStep#") else name, len(table))
-            for name in self.names
-        ]
-        return tuple(table), np.array(of_name, np.int64)[self.name]
-
-    def of(self, *kinds: Kind) -> Ints:
-        """Indices of the events of these kinds, in file order."""
-        if len(kinds) == 1:
-            return self._by_kind[kinds[0]]
-        return np.sort(np.concatenate([self._by_kind[kind] for kind in kinds]))
-
-    @cached_property
-    def _by_kind(self) -> list[Ints]:
-        order = np.argsort(self.kind, kind="stable")
-        return np.split(order, np.searchsorted(self.kind[order], np.arange(1, len(Kind))))
-
-    def named(self, at: Ints, matches: Callable[[str], object]) -> Bools:
-        """Which of the events `at` have a name that `matches`; each distinct name is asked once."""
-        present = np.zeros(len(self.names), bool)
-        present[self.name[at]] = True
-        for name in np.flatnonzero(present).tolist():
-            present[name] = bool(matches(self.names[name]))
-        return present[self.name[at]]
-
-
-def read(path: str | os.PathLike[str]) -> Trace:
+def read(path: str | os.PathLike[str], *, max_json_bytes: int = MAX_JSON_BYTES) -> Trace:
     """Columns of a kineto trace, `.json` or gzip-compressed, of torch 1.8 to today.
 
-    Raises TraceError, of one line, when the path cannot be read or holds no trace.
+    A damaged file is repaired and read as far as it goes; `lost_events` and `warnings` tell what that cost.
+
+    Raises TraceError, of one line, when the path cannot be read, holds no trace, or holds more than
+    `max_json_bytes` of JSON, decompressed.
     """
     path = Path(path)
-    raw = _file_bytes(path)
-    data = _decompressed(raw, path)
     with _no_collection():
+        found = contents(path, max_json_bytes)
+        measured = partial(columns, source=path, file_bytes=found.file_bytes, json_bytes=len(found.json))
         try:
-            document = decode(data)
-        except msgspec.MsgspecError as error:
-            raise TraceError(f"{path}: not a trace that can be read: {error}") from error
-        return columns(document, source=path, file_bytes=len(raw), json_bytes=len(data))
+            return measured(decode(found.json), warnings=found.damage)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            salvaged = salvage(found.json)
+            if salvaged is None:
+                raise TraceError(path, what_it_is(found.json)) from error
+            warnings = (*found.damage, *salvaged.warnings)
+            return measured(salvaged.document, lost_events=salvaged.lost_events, warnings=warnings)
 
 
 @contextmanager
@@ -242,34 +75,16 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _file_bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise TraceError(f"{path}: cannot be read: {error.strerror}") from error
-
-
-def _decompressed(raw: bytes, path: Path) -> bytes:
-    if raw[:2] != b"\x1f\x8b":
-        return raw
-    members = []
-    try:
-        while raw[:2] == b"\x1f\x8b":
-            member = isal_zlib.decompressobj(wbits=_GZIP)
-            members.append(member.decompress(raw))
-            if not member.eof:
-                raise TraceError(f"{path}: gzip ends early, after {sum(map(len, members))} bytes of the trace")
-            raw = member.unused_data
-    except isal_zlib.error as error:  # type: ignore[misc]  # a class, whatever isal's stub says
-        raise TraceError(f"{path}: damaged gzip: {error}") from error
-    return members[0] if len(members) == 1 else b"".join(members)
-
-
-_GZIP = 31  # zlib: a gzip header and the largest window
 _NO_ARGUMENTS = Arguments()
 _NO_ALLOCATION = AllocatorArguments()
-_CODE_OF_CATEGORY = {category: int(kind) for category, kind in KIND_OF_CATEGORY.items()}
-
+# A span without a category is told from one of an unknown category, until that has been said.
+_UNKNOWN = max(Kind) + 1
+_CODE_OF_CATEGORY = {category: int(kind) for category, kind in KIND_OF_CATEGORY.items()} | {"unknown": _UNKNOWN}
+_DAY = 86_400 * 10**9
+_SECOND = 10**9
+# µs. Twice as many nanoseconds still fit 64 bits; the year 2115, counted from 1970.
+_FURTHEST_US = 4.6e15
+_MOST_BYTES = 2**50
 
 _Numbers = defaultdict[Any, int]
 
@@ -292,9 +107,9 @@ def columns(
     rows, counts = _Rows(), Counter[str]()
     allocating: list[Instant] = []
     thread_names: dict[Thread, str] = {}
-    for chunk in _chunks(document.traceEvents):
-        for kind_of_event in dict.fromkeys(map(type, chunk)):
-            events: list[Any] = [event for event in chunk if event.__class__ is kind_of_event]
+    for batch in document.batches:
+        for kind_of_event in dict.fromkeys(map(type, batch)):
+            events: list[Any] = [event for event in batch if event.__class__ is kind_of_event]
             if issubclass(kind_of_event, Complete):
                 rows.add(events)
                 continue
@@ -308,142 +123,143 @@ def columns(
                     if event.name == "thread_name" and event.args is not None
                 }
     column = rows.columns()
-    warnings = (*document.warnings, *warnings)
-    kinds = np.array([_CODE_OF_CATEGORY.get(c, Kind.OTHER) for c in rows.categories], np.int8)
-    kind = kinds[column["category"]]
-    counts.update(dict(zip(rows.categories, np.bincount(column["category"]).tolist(), strict=True)))
+    counts.update(dict(zip(rows.categories, np.bincount(column.pop("category")).tolist(), strict=True)))
     allocations = _allocations(allocating, rows.threads)
-    threads = tuple(Thread(*pair) for pair in rows.threads)
-    duration = column["dur"]
-    negative = int(np.count_nonzero(duration < 0))
+    notes = [*document.header.warnings, *warnings]
+    astray = _astray(column["ts"], column["dur"])
+    if astray.any():
+        column = {name: values[~astray] for name, values in column.items()}
+        lost = int(np.count_nonzero(astray))
+        lost_events += lost
+        notes.append(f"{lost} events have no time in the window (zero, or days from all others): they are in no number")
+    negative = int(np.count_nonzero(column["dur"] < 0))
     if negative:
-        warnings = (*warnings, f"{negative} events of negative duration count as empty")
-    facts = document.harness
+        notes.append(f"{negative} events of negative duration count as empty")
+    nameless = int(np.count_nonzero(column["kind"] == _UNKNOWN))
+    if nameless:
+        notes.append(f"{nameless} spans have no category (cat): they are counted, and are in no other number")
+    facts = document.header.harness
     return Trace(
         source=source,
         file_bytes=file_bytes,
         json_bytes=json_bytes,
         categories=dict(counts),
         names=tuple(rows.names),
-        threads=threads,
+        threads=tuple(Thread(*pair) for pair in rows.threads),
         thread_names=thread_names,
-        signatures=tuple(Signature(*key) for key in rows.signatures),
-        kind=kind,
-        name=column["name"],
-        thread=column["thread"],
-        ts=column["ts"],
-        dur=np.maximum(duration, 0),
-        external=column["external"],
-        correlation=column["correlation"],
-        signature=column["signature"],
-        sequence=column["sequence"],
-        forward_thread=column["forward_thread"],
-        **_device_columns(rows, column["thread"], threads),
-        **_python_columns(rows, len(kind)),
+        signatures=tuple(Signature(*msgspec.json.decode(line, type=_RAWS)) for line in rows.signatures),
+        **(column | {"kind": np.minimum(column["kind"], Kind.OTHER), "dur": np.maximum(column["dur"], 0)}),
         allocations=allocations,
-        devices=tuple(document.deviceProperties),
-        distributed=document.distributedInfo,
+        devices=tuple(document.header.deviceProperties),
+        distributed=document.header.distributedInfo,
         harness=facts,
-        torch_version=document.torch_version or (facts.torch_version if facts is not None else None),
+        torch_version=document.header.torch_version or (facts.torch_version if facts is not None else None),
         lost_events=lost_events,
-        warnings=warnings,
+        warnings=tuple(notes),
     )
 
 
-# Events of one chunk stay in the cache while every column is taken from them, and their lists are reused; a
-# pass over all events for each column takes twice as long.
-_CHUNK = 2048
-_DEVICE_CATEGORIES = frozenset(
-    category for category, kind in KIND_OF_CATEGORY.items() if Kind.KERNEL <= kind <= Kind.DEVICE_ANNOTATION
-)
+def _astray(ts: Ints, dur: Ints) -> Bools:
+    """Events whose time cannot be theirs: more than a day from the middle of the window or longer than a
+    day, or at or before zero with a second of nothing until the next. Kept, they would stretch every span."""
+    if not len(ts):
+        return np.zeros(0, bool)
+    astray = dur > _DAY
+    if int(ts.max()) - int(ts.min()) > _DAY:
+        astray |= np.abs(ts - int(np.median(ts))) > _DAY
+    if ts.min() <= 0 < ts.max():
+        astray |= (ts <= 0) & (ts + np.maximum(dur, 0) < ts[ts > 0].min() - _SECOND)
+    return astray
 
 
-def _chunks(events: list[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(events), _CHUNK):
-        yield events[start : start + _CHUNK]
+_RAWS = tuple[Raw, Raw, Raw]
+_json = msgspec.json.Encoder().encode
+_lines = msgspec.json.Encoder().encode_lines
 
 
 class _Rows:
-    """Columns of complete events as they grow. What only some events have is kept with their places."""
+    """Columns of complete events as they grow."""
 
     def __init__(self) -> None:
         self.categories, self.names = _numbering(), _numbering()
         self.threads, self.signatures = _numbering(), _numbering()
-        self.device: dict[int, Arguments] = {}
-        self.python: dict[int, Arguments] = {}
-        self._length = 0
-        self._parts: list[dict[str, Ints]] = []
+        self._parts: list[dict[str, NDArray[Any]]] = []
 
     def add(self, events: list[Complete]) -> None:
-        start = self._length
-        categories, names, threads, signatures = self.categories, self.names, self.threads, self.signatures
+        categories, names, threads = self.categories, self.names, self.threads
         arguments = [e.args or _NO_ARGUMENTS for e in events]
-        category = [categories[e.cat] for e in events]
-        self._parts.append(
-            {
-                "category": _ints(category),
-                "name": _ints([names[e.name] for e in events]),
-                "thread": _ints([threads[e.pid, e.tid] for e in events]),
-                "ts": _nanoseconds([e.ts for e in events]),
-                "dur": _nanoseconds([e.dur for e in events]),
-                "external": _ints([a.external_id or a.external_id_2021 for a in arguments]),
-                "correlation": _ints([a.correlation for a in arguments]),
-                "sequence": _ints([a.sequence for a in arguments]),
-                "forward_thread": _ints([a.forward_thread for a in arguments]),
-                "signature": _ints(
-                    [
-                        -1
-                        if a.input_dims is NOTHING
-                        else signatures[bytes(a.input_dims), bytes(a.input_types), bytes(a.concrete_inputs)]
-                        for a in arguments
-                    ]
-                ),
-            }
-        )
-        self.python |= {i: a for i, a in enumerate(arguments, start) if a.python_id}
-        device = {categories[c] for c in _DEVICE_CATEGORIES if c in categories}
-        self.device |= {i: arguments[i - start] for i, c in enumerate(category, start) if c in device}
-        self._length += len(events)
+        category = _ints([categories[e.cat] for e in events])
+        kind = np.array([_CODE_OF_CATEGORY.get(name, Kind.OTHER) for name in categories], np.int8)[category]
+        part: dict[str, NDArray[Any]] = {
+            "category": category,
+            "kind": kind,
+            "name": _ints([names[e.name] for e in events]),
+            "thread": _ints([threads[e.pid, e.tid] for e in events]),
+            "ts": _nanoseconds([e.ts for e in events]),
+            "dur": _nanoseconds([e.dur for e in events]),
+            "external": _ints([a.external_id or a.external_id_2021 for a in arguments], 0),
+            "correlation": _ints([a.correlation for a in arguments]),
+        }
+        # What only some kinds have is taken from those.
+        n = len(events)
+        at = np.flatnonzero(kind <= Kind.ANNOTATION)
+        some = [arguments[i] for i in at.tolist()]
+        part["signature"] = _scattered(n, at, self._signatures(some), -1)
+        part["sequence"] = _scattered(n, at, [a.sequence for a in some], -1)
+        part["forward_thread"] = _scattered(n, at, [a.forward_thread for a in some], 0)
+        at = np.flatnonzero(kind == Kind.PYTHON)
+        some = [arguments[i] for i in at.tolist()]
+        part["python_id"] = _scattered(n, at, [a.python_id for a in some], 0)
+        part["python_parent"] = _scattered(n, at, [a.python_parent_id or 0 for a in some], 0)
+        # Device and stream come from the event's lane where its arguments lack them.
+        at = np.flatnonzero((kind >= Kind.KERNEL) & (kind <= Kind.DEVICE_ANNOTATION))
+        some = [arguments[i] for i in at.tolist()]
+        lanes = [events[i] for i in at.tolist()]
+        pairs = list(zip(some, lanes, strict=True))
+        device = [_digits(a.device if a.device >= 0 else e.pid) for a, e in pairs]
+        stream = [_digits(a.stream if a.stream != -1 else e.tid) for a, e in pairs]
+        part["device"] = _scattered(n, at, device, -1)
+        part["stream"] = _scattered(n, at, stream, -1)
+        part["bytes"] = _sizes(_scattered(n, at, [a.bytes for a in some], 0))
+        blocks = part["blocks_per_sm"] = np.full(n, -1.0)
+        blocks[at] = [a.blocks_per_sm for a in some]
+        self._parts.append(part)
 
-    def columns(self) -> dict[str, Ints]:
+    def _signatures(self, arguments: list[Arguments]) -> list[int]:
+        """Each call's number among the distinct ones, -1 without shapes. One line for each call, written by
+        msgspec at once, since turning every `Raw` into bytes takes as long as all other columns together."""
+        calls = [(a.input_dims, a.input_types, a.concrete_inputs) for a in arguments if a.input_dims is not NOTHING]
+        lines = _lines(calls).split(b"\n")[:-1]
+        if len(lines) != len(calls):  # the file breaks its own lines within a value
+            lines = [_json(call) for call in calls]
+        numbers = self.signatures
+        if len(calls) == len(arguments):
+            return [numbers[line] for line in lines]
+        following = iter(lines)
+        return [-1 if a.input_dims is NOTHING else numbers[next(following)] for a in arguments]
+
+    def columns(self) -> dict[str, NDArray[Any]]:
         if not self._parts:
             self.add([])
         return {name: np.concatenate([part[name] for part in self._parts]) for name in self._parts[0]}
 
 
-def _scattered(length: int, at: Ints, values: Any, fill: float, dtype: Any = np.int64) -> NDArray[Any]:
-    column = np.full(length, fill, dtype)
-    column[at] = values
+def _scattered(length: int, at: Ints, values: list[int], missing: int) -> Ints:
+    column = np.full(length, missing, np.int64)
+    if values:
+        column[at] = _ints(values, missing)
     return column
 
 
-def _device_columns(rows: _Rows, thread: Ints, threads: tuple[Thread, ...]) -> dict[str, NDArray[Any]]:
-    """Device and stream come from the event's lane where its arguments lack them."""
-    n, at, arguments = len(thread), _ints(list(rows.device)), list(rows.device.values())
-    lanes = [threads[lane] for lane in thread[at].tolist()]
-    pairs = list(zip(arguments, lanes, strict=True))
-    return {
-        "device": _scattered(n, at, [_digits(a.device if a.device >= 0 else lane.pid) for a, lane in pairs], -1),
-        "stream": _scattered(n, at, [_digits(a.stream if a.stream != -1 else lane.tid) for a, lane in pairs], -1),
-        "bytes": _scattered(n, at, [a.bytes for a in arguments], 0),
-        "blocks_per_sm": _scattered(n, at, [a.blocks_per_sm for a in arguments], -1.0, np.float64),
-    }
-
-
-def _python_columns(rows: _Rows, n: int) -> dict[str, NDArray[Any]]:
-    at, arguments = _ints(list(rows.python)), list(rows.python.values())
-    return {
-        "python_id": _scattered(n, at, [a.python_id for a in arguments], 0),
-        "python_parent": _scattered(n, at, [a.python_parent_id or 0 for a in arguments], 0),
-    }
+_DIGITS = re.compile(r"[0-9]{1,18}")
 
 
 def _digits(lane: int | str) -> int:
     """Files of 2021 write lanes as `stream 7`."""
     if isinstance(lane, int):
         return lane
-    digits = "".join(c for c in lane if c.isdigit())
-    return int(digits) if digits else 0
+    found = _DIGITS.search(lane)
+    return int(found[0]) if found else 0
 
 
 def _allocations(events: list[Instant], threads: _Numbers) -> Allocations:
@@ -453,20 +269,40 @@ def _allocations(events: list[Instant], threads: _Numbers) -> Allocations:
     return Allocations(
         ts=ts[order],
         thread=_ints([threads[event.pid, event.tid] for event in events])[order],
-        bytes=_ints([a.bytes for a in arguments])[order],
-        device_type=_ints([a.device_type for a in arguments])[order],
+        bytes=_sizes(_ints([a.bytes for a in arguments], 0))[order],
+        device_type=_ints([a.device_type for a in arguments], 0)[order],
         device=_ints([a.device_index for a in arguments])[order],
-        allocated=_ints([a.allocated for a in arguments])[order],
-        reserved=_ints([a.reserved for a in arguments])[order],
+        allocated=_sizes(_ints([a.allocated for a in arguments]), -1)[order],
+        reserved=_sizes(_ints([a.reserved for a in arguments]), -1)[order],
     )
 
 
-def _ints(values: list[int]) -> Ints:
-    return np.array(values, np.int64)
+def _ints(values: list[int], missing: int = -1) -> Ints:
+    """A column. Unsigned 64-bit numbers become what they are signed; larger ones are no number at all."""
+    try:
+        return np.array(values, np.int64)
+    except OverflowError:
+        return np.array([_signed(value) if -(2**63) <= value < 2**64 else missing for value in values], np.int64)
+
+
+def _signed(value: int) -> int:
+    return value - 2**64 if value >= 2**63 else value
+
+
+def _sizes(values: Ints, missing: int = 0) -> Ints:
+    """Bytes, of which no sum may overflow: a petabyte in one piece is damage."""
+    return np.where(np.abs(values) < _MOST_BYTES, values, missing)
 
 
 def _nanoseconds(microseconds: list[float] | list[Decimal]) -> Ints:
     if microseconds and isinstance(microseconds[0], Decimal):
-        return np.array([int(value * 1000) for value in microseconds], np.int64)
+        furthest = Decimal(_FURTHEST_US)
+        return np.array(
+            [int(max(-furthest, min(t, furthest)) * 1000) if t.is_finite() else 0 for t in microseconds],
+            np.int64,
+        )
     # np.rint of a double below 2^43 µs is exact: its error, under half a nanosecond, is rounded away.
-    return np.rint(np.array(microseconds, np.float64) * 1000).astype(np.int64)
+    values = np.array(microseconds, np.float64)
+    if len(values) and not np.abs(values).max() < _FURTHEST_US:
+        values = np.clip(np.nan_to_num(values, nan=0.0), -_FURTHEST_US, _FURTHEST_US)
+    return np.rint(values * 1000).astype(np.int64)

@@ -10,16 +10,17 @@ device compute; element-wise, reduction, normalisation and copy kernels that fil
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.trace.columns import Kind, Trace
 from harness.trace.flops import DTYPES, Cost
 from harness.trace.launches import Work, telling
 from harness.trace.operators import HostCalls
 from harness.trace.peaks import DevicePeaks
-from harness.trace.reader import Kind, Trace
 from harness.trace.schema import Roofline
 from harness.trace.thresholds import ATTAINED, FILLED_BLOCKS_PER_SM, FILLED_US
 
@@ -65,13 +66,13 @@ def roofline(trace: Trace, host: HostCalls, work: Work, cost: Cost, peaks: Devic
         device=peaks.name,
         coverage=(by_shape + named_compute + named_memory) / total,
         shape_coverage=by_shape / total,
-        flops=float(flops[bound].sum()),
-        bytes=float(moved[bound].sum()),
-        compute_floor_us=float(compute[bound].sum()) * 1e6,
-        memory_floor_us=float(memory[bound].sum()) * 1e6,
+        flops=math.fsum(flops[bound].tolist()),
+        bytes=math.fsum(moved[bound].tolist()),
+        compute_floor_us=math.fsum(compute[bound].tolist()) * 1e6,
+        memory_floor_us=math.fsum(memory[bound].tolist()) * 1e6,
         compute_bound_us=(int(time[at[computing]].sum()) + named_compute) / 1000,
         memory_bound_us=(int(time[at[moving]].sum()) + named_memory) / 1000,
-        achieved_fraction=float(floor[bound].sum() / seconds[bound].sum()) if bound.any() else 0.0,
+        achieved_fraction=math.fsum(floor[bound].tolist()) / math.fsum(seconds[bound].tolist()) if bound.any() else 0.0,
     )
 
 

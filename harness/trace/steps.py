@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.trace.calls import nest
+from harness.trace.columns import Kind, Trace
 from harness.trace.intervals import totals_by_group
 from harness.trace.launches import Work
 from harness.trace.operators import is_collective
-from harness.trace.reader import Kind, Trace
 
 Ints = NDArray[np.int64]
 

@@ -23,9 +23,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.trace.columns import Kind, Trace
 from harness.trace.intervals import Spans, totals_by_group, union
 from harness.trace.launches import Work
-from harness.trace.reader import Kind, Trace
 from harness.trace.schema import DeviceTime, IdleCause
 from harness.trace.steps import Steps
 

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from harness.trace import Trace, read
+from harness.trace import Trace, WindowReport, read
 
 TRACES = Path(__file__).parents[1] / "traces"
 THIRD_PARTY = Path(__file__).parents[3] / "shared" / "traces" / "third_party"
@@ -36,6 +37,24 @@ def write(tmp_path: Path) -> Write:
         return read(path)
 
     return _write
+
+
+def assert_identities(report: WindowReport) -> None:
+    """What holds for every report, whatever the file was."""
+    for device in report.device:
+        parts = (device.compute_us, device.exposed_communication_us, device.exposed_memcpy_us, device.idle_us)
+        assert sum(round(part * 1000) for part in parts) == round(device.span_us * 1000)
+        assert round(device.busy_us * 1000) + round(device.idle_us * 1000) == round(device.span_us * 1000)
+        assert all(part >= 0 for part in parts)
+        assert 0 <= device.busy_fraction <= 1
+    own = [row for row in report.operators if row.device_type == "device"]
+    host = [row for row in report.operators if row.device_type == "cpu"]
+    assert sum(round(row.device_time_us * 1000) for row in own) == round(report.totals.device_time_us * 1000)
+    assert sum(row.self_device_time_us for row in host) <= report.totals.device_time_us + 1e-3
+    assert sum(row.count for row in own) == sum(kernel.count for kernel in report.kernels)
+    idle = sum(round(row.time_us * 1000) for row in report.idle)
+    assert idle == sum(round(device.idle_us * 1000) for device in report.device)
+    assert msgspec.json.decode(msgspec.json.encode(report), type=WindowReport) == report
 
 
 def op(name: str, ts: float, dur: float, external: int, tid: int = 1, **args: Any) -> dict[str, Any]:
