@@ -48,6 +48,12 @@ class Job:
         shape = (8, size["context_length"])
         self.tokens = torch.randint(size["vocab_size"], shape, device=self._device)
 
+    def to_device(self) -> None:
+        """The model, and what the optimizer keeps of it."""
+        self.model.to(self._device)
+        for state in self.optimizer.state.values():
+            state.update({key: value.to(self._device) for key, value in state.items() if value.ndim})
+
     def loss(self) -> Tensor:
         with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=CUDA):
             logits = self.model(self.tokens)
@@ -145,6 +151,8 @@ def lightning(job: Job, options: dict[str, Any], folder: str) -> float:
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.zeros(64, 1)), batch_size=1)
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         trainer.fit(Module(), loader)
+    # Lightning leaves the model on the CPU.
+    job.to_device()
     return longest
 
 

@@ -148,10 +148,11 @@ class Publisher:
                 _windows(self.waiting),
                 self._staging.folder,
             )
-        with suppress(OSError):
-            lock = self._staging.acquire()
-            if lock is not None:
-                self._staging.release(lock)
+        if self._staging.root.is_dir():
+            with suppress(OSError):
+                lock = self._staging.acquire()
+                if lock is not None:
+                    self._staging.release(lock)
 
     def _spawn(self) -> None:
         # The same modules as here, as multiprocessing does it; not those of whatever folder this is.
