@@ -165,14 +165,21 @@ def test_the_parts_of_the_memory_sum_to_the_peak(tmp_path: Path) -> None:
     assert sum(found.values()) == pytest.approx(metrics["memory/peak_allocated_mib"], rel=1e-6)
 
 
+def open_ranges() -> int:
+    """How many NVTX ranges are open in this thread; NVTX counts them only for a tool that listens."""
+    depth: int = torch.cuda.nvtx.range_push("probe")
+    torch.cuda.nvtx.range_pop()
+    if depth < 0:
+        pytest.skip("no tool listens to NVTX here: run it under nsys")
+    return depth
+
+
 def test_spans_are_nvtx_ranges_where_they_are_wanted() -> None:
     set_nvtx(True)
     try:
         with span("outer"), span("inner"):
-            assert torch.cuda.nvtx.range_push("probe") == 2
-            torch.cuda.nvtx.range_pop()
+            assert open_ranges() == 2
     finally:
         set_nvtx(False)
     with span("outer"):
-        assert torch.cuda.nvtx.range_push("probe") == 0
-        torch.cuda.nvtx.range_pop()
+        assert open_ranges() == 0
