@@ -12,6 +12,7 @@ import harness
 from harness.trace import kernels
 from harness.trace.advice import Findings, advice, memory_advice
 from harness.trace.annotations import annotation_rows, phases
+from harness.trace.collector import without_collector
 from harness.trace.columns import Trace
 from harness.trace.culprits import synchronizing
 from harness.trace.flops import Cost, costs
@@ -29,6 +30,7 @@ from harness.trace.timeline import DeviceSets, device_sets, device_time, gaps, i
 from harness.trace.verdict import Finding, judge, judge_host
 
 
+@without_collector()
 def analyze(trace: Trace, *, step_ms: float | None = None, peaks: DevicePeaks | None = None) -> WindowReport:
     """Findings of one window.
 

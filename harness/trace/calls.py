@@ -47,6 +47,9 @@ def nest(start: Ints, end: Ints, lane: Ints) -> Calls:
         return Calls(start, start, start)
     origin = int(start.min())
     width = int(end.max()) - origin + 1
+    if width * (int(lane.max()) + 1) >= 2**63:  # days of thousands of lanes: their order is all that counts
+        _, ranks = np.unique(np.concatenate((start, end)), return_inverse=True)
+        return nest(ranks[: len(start)], ranks[len(start) :], lane)
     key = lane * width + (start - origin)
     order = np.argsort(key, kind="stable")
     ties = key[order][1:] == key[order][:-1]
@@ -60,9 +63,8 @@ def nest(start: Ints, end: Ints, lane: Ints) -> Calls:
         # Where nothing is open the forest falls apart; only the trees with a crossing are nested by hand.
         tree = np.cumsum(depth == 0)
         places = np.flatnonzero(np.isin(tree, np.unique(tree[crossed])))
-        local = _parents_by_stack(start[places].tolist(), end[places].tolist(), tree[places].tolist())
+        local, depth[places] = _by_stack(start[places].tolist(), end[places].tolist(), tree[places].tolist())
         parent[places] = np.where(local >= 0, places[local], -1)
-        depth[places] = _depths_of(local)
     return Calls(order, parent, depth)
 
 
@@ -90,8 +92,9 @@ def _parents(depth: Ints) -> Ints:
     return parent
 
 
-def _parents_by_stack(start: list[int], end: list[int], tree: list[int]) -> Ints:
-    parent = np.full(len(start), -1, np.int64)
+def _by_stack(start: list[int], end: list[int], tree: list[int]) -> tuple[Ints, Ints]:
+    """Parents and depths of spans that may cross."""
+    parent, depth = [-1] * len(start), [0] * len(start)
     open_spans: list[int] = []
     current = -1
     for i, (begins, ends, root) in enumerate(zip(start, end, tree, strict=True)):
@@ -100,14 +103,6 @@ def _parents_by_stack(start: list[int], end: list[int], tree: list[int]) -> Ints
         while open_spans and (begins >= end[open_spans[-1]] or ends > end[open_spans[-1]]):
             open_spans.pop()
         if open_spans:
-            parent[i] = open_spans[-1]
+            parent[i], depth[i] = open_spans[-1], len(open_spans)
         open_spans.append(i)
-    return parent
-
-
-def _depths_of(parent: Ints) -> Ints:
-    depth = [0] * len(parent)
-    for i, caller in enumerate(parent.tolist()):
-        if caller >= 0:
-            depth[i] = depth[caller] + 1
-    return np.array(depth, np.int64)
+    return np.array(parent, np.int64), np.array(depth, np.int64)

@@ -235,7 +235,7 @@ EVENTS_BEGIN = re.compile(rb'"traceEvents"\s*:\s*\[')
 LIST_BEGINS = re.compile(rb"\s*\[")
 # In JSON, this cannot stand in a string: its quotes would be escaped.
 _NEXT_EVENT = re.compile(rb'\}\s*,\s*(?=\{\s*"ph"\s*:)')
-_BATCH_BYTES = 1 << 17
+_BATCH_BYTES = 1 << 18
 
 
 def _edges(data: bytes, begin: int) -> Iterator[int]:

@@ -132,12 +132,9 @@ def _holding_operators(trace: Trace, launch: Ints) -> Ints:
     at = np.concatenate((operators, calls))
     nested = nest(trace.ts[at], trace.end[at], trace.thread[at])
     is_operator = nested.event < len(operators)
-    holder = np.full(len(nested.event), -1, np.int64)
-    for place in np.flatnonzero(~is_operator).tolist():
-        above = int(nested.parent[place])
-        while above >= 0 and not is_operator[above]:
-            above = int(nested.parent[above])
-        holder[place] = above
+    holder = np.where(is_operator, -1, nested.parent)
+    while (call := (holder >= 0) & ~is_operator[holder]).any():  # another call, not an operator
+        holder[call] = nested.parent[holder[call]]
     result = np.full(len(at), -1, np.int64)
     result[nested.event] = np.where(holder >= 0, at[nested.event[holder]], -1)
     return result[len(operators) :][which]

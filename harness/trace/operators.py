@@ -297,15 +297,17 @@ def _memory_row(trace: Trace, samples: Samples, by_shape: bool) -> list[Operator
     ]
 
 
+_NOTHING: dict[str, Any] = {
+    **{field: 0 for field in Operator.__struct_fields__ if field.endswith(("_us", "memory_bytes"))},
+    "peak_memory_bytes": None,
+    "flops": None,
+}
+
+
 def _row(name: str, by_shape: bool, device_type: Literal["cpu", "device"], count: int, **values: Any) -> Operator:
-    nothing = {field: 0 for field in Operator.__struct_fields__ if field.endswith("_us")}
-    nothing |= {field: 0 for field in Operator.__struct_fields__ if field.endswith("memory_bytes")}
-    fixed: dict[str, Any] = {
-        "peak_memory_bytes": None,
-        "flops": None,
-        "input_shapes": [] if by_shape else None,
-    }
-    return Operator(name=name, device_type=device_type, count=count, **(nothing | fixed | values))
+    shapes: list[list[int]] | None = [] if by_shape else None
+    fields = _NOTHING | values
+    return Operator(name=name, device_type=device_type, input_shapes=shapes, count=count, **fields)
 
 
 def _shape_labels(trace: Trace) -> tuple[Ints, list[Any]]:
@@ -329,21 +331,19 @@ def _shape_labels(trace: Trace) -> tuple[Ints, list[Any]]:
 def shapes(signature: Signature) -> list[list[int]]:
     """`Input Dims` as torch's table has them: lists of tensors show as `[]`, and so does what is no shape."""
     try:
-        return msgspec.json.decode(signature.dims, type=list[_Shape])
+        return _ALL_SHAPES.decode(signature.dims)
     except msgspec.DecodeError:
         pass
     try:
         dims = msgspec.json.decode(signature.dims)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return []
-    return [_shape(shape) for shape in dims] if isinstance(dims, list) else []
+    return [shape if _is_shape(shape) else [] for shape in dims] if isinstance(dims, list) else []
 
 
-_Shape = list[Annotated[int, msgspec.Meta(ge=0, le=2**53)]]
+_LARGEST = 2**53
+_ALL_SHAPES = msgspec.json.Decoder(list[list[Annotated[int, msgspec.Meta(ge=0, le=_LARGEST)]]])
 
 
-def _shape(dims: Any) -> list[int]:
-    try:
-        return msgspec.convert(dims, _Shape)
-    except msgspec.ValidationError:
-        return []
+def _is_shape(dims: Any) -> bool:
+    return isinstance(dims, list) and all(type(size) is int and 0 <= size <= _LARGEST for size in dims)

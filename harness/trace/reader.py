@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -19,6 +17,7 @@ import numpy as np
 from msgspec import Raw
 from numpy.typing import NDArray
 
+from harness.trace.collector import without_collector
 from harness.trace.columns import KIND_OF_CATEGORY, Allocations, Kind, Signature, Thread, Trace
 from harness.trace.decode import (
     NOTHING,
@@ -40,6 +39,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
+@without_collector()
 def read(path: str | os.PathLike[str], *, max_json_bytes: int = MAX_JSON_BYTES) -> Trace:
     """Columns of a kineto trace, `.json` or gzip-compressed, of torch 1.8 to today.
 
@@ -49,30 +49,16 @@ def read(path: str | os.PathLike[str], *, max_json_bytes: int = MAX_JSON_BYTES) 
     `max_json_bytes` of JSON, decompressed.
     """
     path = Path(path)
-    with _no_collection():
-        found = contents(path, max_json_bytes)
-        measured = partial(columns, source=path, file_bytes=found.file_bytes, json_bytes=len(found.json))
-        try:
-            return measured(decode(found.json), warnings=found.damage)
-        except (msgspec.MsgspecError, RecursionError) as error:
-            salvaged = salvage(found.json)
-            if salvaged is None:
-                raise TraceError(path, what_it_is(found.json)) from error
-            warnings = (*found.damage, *salvaged.warnings)
-            return measured(salvaged.document, lost_events=salvaged.lost_events, warnings=warnings)
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Millions of young objects that hold no cycle make the collector walk all of them again and again: a
-    third of the reading time on 45,000 events."""
-    was_enabled = gc.isenabled()
-    gc.disable()
+    found = contents(path, max_json_bytes)
+    measured = partial(columns, source=path, file_bytes=found.file_bytes, json_bytes=len(found.json))
     try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+        return measured(decode(found.json), warnings=found.damage)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        salvaged = salvage(found.json)
+        if salvaged is None:
+            raise TraceError(path, what_it_is(found.json)) from error
+        warnings = (*found.damage, *salvaged.warnings)
+        return measured(salvaged.document, lost_events=salvaged.lost_events, warnings=warnings)
 
 
 _NO_ARGUMENTS = Arguments()
@@ -172,6 +158,8 @@ def _astray(ts: Ints, dur: Ints) -> Bools:
     return astray
 
 
+_WITH_SHAPES = frozenset({Kind.OPERATOR, Kind.ANNOTATION})
+_ON_DEVICE = frozenset({Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.DEVICE_ANNOTATION})
 _RAWS = tuple[Raw, Raw, Raw]
 _json = msgspec.json.Encoder().encode
 _lines = msgspec.json.Encoder().encode_lines
@@ -181,49 +169,69 @@ class _Rows:
     """Columns of complete events as they grow."""
 
     def __init__(self) -> None:
-        self.categories, self.names = _numbering(), _numbering()
-        self.threads, self.signatures = _numbering(), _numbering()
-        self._parts: list[dict[str, NDArray[Any]]] = []
+        self.names, self.threads, self.signatures = _numbering(), _numbering(), _numbering()
+        self.categories = _numbering()
+        # Events repeat few combinations of category, name and thread: one look-up finds all of them.
+        self._places = _numbering()
+        self._of_place: list[tuple[int, int, int, int]] = []
+        self._kind_of_place: list[int] = []
+        self._length = 0
+        self._parts: list[dict[str, Ints]] = []
+        self._operators = _Some({"signature": -1, "sequence": -1, "forward_thread": 0})
+        self._python = _Some({"python_id": 0, "python_parent": 0})
+        self._device = _Some({"device": -1, "stream": -1, "bytes": 0, "blocks_per_sm": -1})
 
     def add(self, events: list[Complete]) -> None:
-        categories, names, threads = self.categories, self.names, self.threads
+        places = self._places
         arguments = [e.args or _NO_ARGUMENTS for e in events]
-        category = _ints([categories[e.cat] for e in events])
-        kind = np.array([_CODE_OF_CATEGORY.get(name, Kind.OTHER) for name in categories], np.int8)[category]
-        part: dict[str, NDArray[Any]] = {
-            "category": category,
-            "kind": kind,
-            "name": _ints([names[e.name] for e in events]),
-            "thread": _ints([threads[e.pid, e.tid] for e in events]),
-            "ts": _nanoseconds([e.ts for e in events]),
-            "dur": _nanoseconds([e.dur for e in events]),
-            "external": _ints([a.external_id or a.external_id_2021 for a in arguments], 0),
-            "correlation": _ints([a.correlation for a in arguments]),
-        }
+        place = [places[e.cat, e.name, e.pid, e.tid] for e in events]
+        if len(places) > len(self._of_place):
+            self._describe(itertools.islice(places, len(self._of_place), None))
+        self._parts.append(
+            {
+                "place": _ints(place),
+                "ts": _nanoseconds([e.ts for e in events]),
+                "dur": _nanoseconds([e.dur for e in events]),
+                "external": _ints([a.external_id or a.external_id_2021 for a in arguments], 0),
+                "correlation": _ints([a.correlation for a in arguments]),
+            }
+        )
+        kinds, start = self._kind_of_place, self._length
+        self._length += len(events)
+        kind = [kinds[i] for i in place]
+        present = set(kind)
+        columns: tuple[list[Any], ...]
         # What only some kinds have is taken from those.
-        n = len(events)
-        at = np.flatnonzero(kind <= Kind.ANNOTATION)
-        some = [arguments[i] for i in at.tolist()]
-        part["signature"] = _scattered(n, at, self._signatures(some), -1)
-        part["sequence"] = _scattered(n, at, [a.sequence for a in some], -1)
-        part["forward_thread"] = _scattered(n, at, [a.forward_thread for a in some], 0)
-        at = np.flatnonzero(kind == Kind.PYTHON)
-        some = [arguments[i] for i in at.tolist()]
-        part["python_id"] = _scattered(n, at, [a.python_id for a in some], 0)
-        part["python_parent"] = _scattered(n, at, [a.python_parent_id or 0 for a in some], 0)
-        # Device and stream come from the event's lane where its arguments lack them.
-        at = np.flatnonzero((kind >= Kind.KERNEL) & (kind <= Kind.DEVICE_ANNOTATION))
-        some = [arguments[i] for i in at.tolist()]
-        lanes = [events[i] for i in at.tolist()]
-        pairs = list(zip(some, lanes, strict=True))
-        device = [_digits(a.device if a.device >= 0 else e.pid) for a, e in pairs]
-        stream = [_digits(a.stream if a.stream != -1 else e.tid) for a, e in pairs]
-        part["device"] = _scattered(n, at, device, -1)
-        part["stream"] = _scattered(n, at, stream, -1)
-        part["bytes"] = _sizes(_scattered(n, at, [a.bytes for a in some], 0))
-        blocks = part["blocks_per_sm"] = np.full(n, -1.0)
-        blocks[at] = [a.blocks_per_sm for a in some]
-        self._parts.append(part)
+        if present & _WITH_SHAPES:
+            at = [i for i, k in enumerate(kind) if k in _WITH_SHAPES]
+            some = [arguments[i] for i in at]
+            columns = (
+                self._signatures(some),
+                [a.sequence for a in some],
+                [a.forward_thread for a in some],
+            )
+            self._operators.add(start, at, columns)
+        if Kind.PYTHON in present:
+            at = [i for i, k in enumerate(kind) if k == Kind.PYTHON]
+            some = [arguments[i] for i in at]
+            self._python.add(start, at, ([a.python_id for a in some], [a.python_parent_id or 0 for a in some]))
+        if present & _ON_DEVICE:
+            # Device and stream come from the event's lane where its arguments lack them.
+            at = [i for i, k in enumerate(kind) if k in _ON_DEVICE]
+            pairs = [(arguments[i], events[i]) for i in at]
+            columns = (
+                [_digits(a.device if a.device >= 0 else e.pid) for a, e in pairs],
+                [_digits(a.stream if a.stream != -1 else e.tid) for a, e in pairs],
+                [a.bytes for a, _ in pairs],
+                [a.blocks_per_sm for a, _ in pairs],
+            )
+            self._device.add(start, at, columns)
+
+    def _describe(self, places: Iterable[tuple[str, str, int | str, int | str]]) -> None:
+        for cat, name, pid, tid in places:
+            kind = _CODE_OF_CATEGORY.get(cat, Kind.OTHER)
+            self._kind_of_place.append(kind)
+            self._of_place.append((self.categories[cat], kind, self.names[name], self.threads[pid, tid]))
 
     def _signatures(self, arguments: list[Arguments]) -> list[int]:
         """Each call's number among the distinct ones, -1 without shapes. One line for each call, written by
@@ -241,14 +249,36 @@ class _Rows:
     def columns(self) -> dict[str, NDArray[Any]]:
         if not self._parts:
             self.add([])
-        return {name: np.concatenate([part[name] for part in self._parts]) for name in self._parts[0]}
+        column = {name: np.concatenate([part[name] for part in self._parts]) for name in self._parts[0]}
+        of_place = np.array(self._of_place, np.int64).reshape(-1, 4)[column.pop("place")]
+        column |= zip(("category", "kind", "name", "thread"), of_place.T.copy(), strict=True)
+        for some in (self._operators, self._python, self._device):
+            column |= some.columns(self._length)
+        return column | {"kind": column["kind"].astype(np.int8), "bytes": _sizes(column["bytes"])}
 
 
-def _scattered(length: int, at: Ints, values: list[int], missing: int) -> Ints:
-    column = np.full(length, missing, np.int64)
-    if values:
-        column[at] = _ints(values, missing)
-    return column
+class _Some:
+    """Columns that only some events have."""
+
+    def __init__(self, missing: dict[str, int]) -> None:
+        self._missing = missing
+        self._at: list[int] = []
+        self._values: dict[str, list[Any]] = {name: [] for name in missing}
+
+    def add(self, start: int, at: list[int], columns: tuple[list[Any], ...]) -> None:
+        """Values of the events at these places after `start`, in the order of the columns."""
+        self._at += [start + i for i in at]
+        for values, more in zip(self._values.values(), columns, strict=True):
+            values += more
+
+    def columns(self, length: int) -> dict[str, NDArray[Any]]:
+        return {name: self._scattered(length, name, missing) for name, missing in self._missing.items()}
+
+    def _scattered(self, length: int, name: str, missing: int) -> NDArray[Any]:
+        values = self._values[name]
+        column = np.full(length, missing, np.float64 if name == "blocks_per_sm" else np.int64)
+        column[self._at] = values if name == "blocks_per_sm" else _ints(values, missing)
+        return column
 
 
 _DIGITS = re.compile(r"[0-9]{1,18}")
