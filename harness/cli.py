@@ -86,6 +86,10 @@ def report(
     format: Annotated[
         ReportFormat, typer.Option(help="A table for people, Markdown for an issue, JSON for programs.")
     ] = ReportFormat.table,
+    stacks: Annotated[
+        Path | None,
+        typer.Option(help="Write folded call stacks here too (flamegraph.pl, speedscope); needs with_stack."),
+    ] = None,
 ) -> None:
     """Show what a window says: verdict and advice, where time and memory go, operators, kernels, a timeline."""
     from harness.report import report as show
@@ -98,7 +102,26 @@ def report(
         rows=rows,
         step_ms=step_ms,
         format=format.value,
+        stacks=stacks,
     )
+
+
+@app.command()
+def trigger(
+    run: Annotated[Path, typer.Argument(help="The run directory of a job that runs.")],
+    steps: Annotated[
+        int | None, typer.Option(help="Steps to record; the schedule's number where none is given.", min=1)
+    ] = None,
+    with_stack: Annotated[bool, typer.Option("--with-stack", help="Python call stacks; they slow the steps most.")] = (
+        False
+    ),
+    memory: Annotated[bool, typer.Option("--memory", help="Every allocation.")] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds to wait for the window.", min=0)] = 600.0,
+) -> None:
+    """Ask a running job for a window soon; prints the window's path when it is there."""
+    from harness.trigger import trigger as ask
+
+    print(ask(run, steps=steps, with_stack=with_stack, memory=memory, timeout_s=timeout))
 
 
 @app.command()

@@ -79,6 +79,44 @@ class TrainerConfig:
 
 
 @dataclass(kw_only=True)
+class KeepConfig:
+    """Which traces of a run stay on disk. Its findings, ``window.json``, always do."""
+
+    windows: int | None = None
+    """Traces at most; null: any number."""
+    bytes: str | None = "20 GiB"
+    """Of all traces together: ``500 MB``, ``20 GiB``; null: no limit."""
+    age: str | None = None
+    """Oldest, counted from the newest: ``12h``, ``30d``; null: any age."""
+
+
+@dataclass(kw_only=True)
+class SlowConfig:
+    """A window where steps are slow."""
+
+    factor: float | None = None
+    """Times the running median of the steps; null does not look, which saves two clock reads a step. On a GPU
+    the host's times are those of the work only where the loop waits for the device."""
+    steps: int = 3
+    """So many in a row."""
+    every_s: float = 600.0
+    """Seconds between two such windows at least; the budget counts besides."""
+
+
+@dataclass(kw_only=True)
+class SnapshotConfig:
+    """The CUDA allocator's history and what is allocated, as torch.cuda.memory._dump_snapshot writes it."""
+
+    every_window: bool = False
+    every: int | None = None
+    """Steps between two; null: none."""
+    on_oom: bool = False
+    """When the device runs out of memory, with a list of what is allocated."""
+    max_entries: int = 100_000
+    """Of the history: some hundred bytes each, in memory and in the file."""
+
+
+@dataclass(kw_only=True)
 class ProfilerConfig:
     """Windows: torch.profiler.schedule on the job's global step, and what torch.profiler records in them."""
 
@@ -105,6 +143,19 @@ class ProfilerConfig:
     """Python call stacks; they slow the recorded steps most."""
     with_flops: bool = False
     """FLOPs in torch's own tables."""
+    max_overhead: float | None = 0.01
+    """Share of the job's time that windows may take; past it, cycles pass without one. null: no limit."""
+    max_trace_mib: int | None = 1024
+    """A window whose raw trace is larger is dropped; null: none is."""
+    keep: KeepConfig = field(default_factory=KeepConfig)
+    drain_s: float = 60.0
+    """Seconds that the end of a job waits for windows that are not published yet."""
+    trigger_on_slow: SlowConfig = field(default_factory=SlowConfig)
+    memory_snapshot: SnapshotConfig = field(default_factory=SnapshotConfig)
+    nvtx: bool = False
+    """Spans as NVTX ranges too, inside windows and outside; for Nsight Systems."""
+    upload: str | None = None
+    """An fsspec address to which published windows are copied, ``s3://bucket/folder``; null copies nothing."""
 
 
 @dataclass(kw_only=True)
@@ -194,6 +245,9 @@ SECTIONS: dict[str, type[Any]] = {
     "data": DataConfig,
     "trainer": TrainerConfig,
     "profiler": ProfilerConfig,
+    "profiler.keep": KeepConfig,
+    "profiler.trigger_on_slow": SlowConfig,
+    "profiler.memory_snapshot": SnapshotConfig,
     "checkpoint": CheckpointConfig,
     "logger": LoggerConfig,
 }
@@ -203,7 +257,8 @@ def unknown_keys(composed: DictConfig) -> Iterator[str]:
     """Keys that ``+key=value`` has added where the schema knows all there are."""
     for section, owner in SECTIONS.items():
         known = {entry.name for entry in fields(owner)}
-        for key in sorted(set(map(str, composed[section] if section else composed)) - known):
+        there = OmegaConf.select(composed, section) if section else composed
+        for key in sorted(set(map(str, there)) - known):
             yield f"{section}{section and '.'}{key}: there is no such key; there are {', '.join(sorted(known))}"
 
 
@@ -224,6 +279,7 @@ def problems(config: Config) -> Iterator[str]:
     unknown = sorted(set(profiler.activities) - {"cpu", "cuda"})
     if unknown or not profiler.activities:
         yield f"profiler.activities={profiler.activities}: choose from cpu and cuda, at least one"
+    yield from _window_problems(profiler)
     try:
         window = Schedule(
             wait=profiler.wait,
@@ -242,6 +298,40 @@ def problems(config: Config) -> Iterator[str]:
             f"wait={profiler.wait}, warmup={profiler.warmup}, active={profiler.active}), after "
             f"trainer.max_steps={config.trainer.max_steps}; shorten profiler.wait, or set profiler.enabled=false"
         )
+
+
+def _window_problems(profiler: ProfilerConfig) -> Iterator[str]:
+    from harness.publish.retention import parse_bytes, parse_seconds
+
+    if profiler.max_overhead is not None and not 0 < profiler.max_overhead <= 1:
+        yield f"profiler.max_overhead={profiler.max_overhead}: must be a share, more than 0 and at most 1, or null"
+    if profiler.drain_s < 0:
+        yield f"profiler.drain_s={profiler.drain_s}: must be at least 0"
+    slow, snapshot = profiler.trigger_on_slow, profiler.memory_snapshot
+    if slow.factor is not None and not slow.factor > 1:
+        yield f"profiler.trigger_on_slow.factor={slow.factor}: must be more than 1, or null"
+    if slow.every_s < 0:
+        yield f"profiler.trigger_on_slow.every_s={slow.every_s}: must be at least 0"
+    if profiler.upload is not None and "://" not in profiler.upload:
+        yield f"profiler.upload={profiler.upload}: must be an address as s3://bucket/folder or file:///folder"
+    for key, count in (
+        ("max_trace_mib", profiler.max_trace_mib),
+        ("keep.windows", profiler.keep.windows),
+        ("trigger_on_slow.steps", slow.steps),
+        ("memory_snapshot.every", snapshot.every),
+        ("memory_snapshot.max_entries", snapshot.max_entries),
+    ):
+        if count is not None and count < 1:
+            yield f"profiler.{key}={count}: must be at least 1, or null"
+    for key, parse, text in (
+        ("keep.bytes", parse_bytes, profiler.keep.bytes),
+        ("keep.age", parse_seconds, profiler.keep.age),
+    ):
+        try:
+            if text is not None:
+                parse(text)
+        except ValueError as error:
+            yield f"profiler.{key}={text}: {error}"
 
 
 def _name_problems(config: Config) -> Iterator[str]:

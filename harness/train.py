@@ -29,11 +29,16 @@ from omegaconf.errors import OmegaConfBaseException
 from harness import completion, console, resume, targets
 from harness import config as schema
 from harness.board.logger import Logger
+from harness.board.trends import Trends
 from harness.checkpoint import Checkpoints
-from harness.config import Config
+from harness.config import Config, SlowConfig
 from harness.data import Loader, facts
 from harness.errors import UsageError
-from harness.record import Profiler, Schedule, TraceOptions
+from harness.publish.retention import Keep, parse_bytes, parse_seconds
+from harness.record import Profiler, PublishedWindow, Schedule, TraceOptions
+from harness.record.slow import SlowSteps
+from harness.record.snapshots import MemorySnapshots
+from harness.record.spans import set_nvtx
 from harness.run import (
     CHECKPOINTS,
     HYDRA,
@@ -247,8 +252,8 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool, over: bool) -
     checkpoints = Checkpoints(run.path / CHECKPOINTS, keep=config.checkpoint.keep)
     saved = checkpoints.load_newest() if config.resume else None
     first_step = saved["state"]["step"] if saved else 0
-    # A run that was killed after its last checkpoint has still its last word to say.
-    if over and first_step >= config.trainer.max_steps:
+    # A run that died between its last checkpoint and its end still has that to come to.
+    if first_step > config.trainer.max_steps or (over and first_step == config.trainer.max_steps):
         raise UsageError(
             f"{run.path} is at step {first_step} of {config.trainer.max_steps}: there is nothing left to train; "
             "give a larger trainer.max_steps"
@@ -281,7 +286,13 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool, over: bool) -
     if saved:
         loop.restore(saved)
     batch = loop.rehearse()
-    profiler = _profiler(config, run, loop)
+    trends = Trends(
+        logger,
+        run.path,
+        resumed_from=first_step if config.resume else None,
+        composition=lambda: made_of.parts() if (made_of := loop.composition()) is not None else (),
+    )
+    profiler = _profiler(config, run, loop, trends)
 
     run.manifest.step = first_step
     run.manifest.device = _device_name(device)
@@ -374,8 +385,13 @@ def _seed(config: Config) -> None:
         torch.set_num_threads(config.trainer.threads)
 
 
-def _profiler(config: Config, run: RunDirectory, loop: Trainer) -> Profiler:
-    settings = config.profiler
+def _profiler(config: Config, run: RunDirectory, loop: Trainer, trends: Trends) -> Profiler:
+    settings, keep = config.profiler, config.profiler.keep
+
+    def window_recorded(window: PublishedWindow) -> None:
+        loop.window_recorded(window)
+        trends.window_recorded(window)
+
     schedule = Schedule(
         wait=settings.wait,
         warmup=settings.warmup,
@@ -391,6 +407,7 @@ def _profiler(config: Config, run: RunDirectory, loop: Trainer) -> Profiler:
         with_stack=settings.with_stack,
         with_flops=settings.with_flops,
     )
+    set_nvtx(settings.nvtx and settings.enabled)
     try:
         return Profiler(
             run.path.parent.parent,
@@ -398,7 +415,24 @@ def _profiler(config: Config, run: RunDirectory, loop: Trainer) -> Profiler:
             schedule if settings.enabled else None,
             options,
             first_step=loop.state.step,
-            on_window=loop.window_recorded,
+            on_window=window_recorded,
+            max_overhead=settings.max_overhead,
+            keep=Keep(
+                windows=keep.windows,
+                bytes=None if keep.bytes is None else parse_bytes(keep.bytes),
+                age_s=None if keep.age is None else parse_seconds(keep.age),
+            ),
+            max_trace_mib=settings.max_trace_mib,
+            drain_s=settings.drain_s,
+            slow=_slow_steps(settings.trigger_on_slow),
+            snapshots=MemorySnapshots(
+                run.path,
+                every_window=settings.memory_snapshot.every_window,
+                every=settings.memory_snapshot.every,
+                on_oom=settings.memory_snapshot.on_oom,
+                max_entries=settings.memory_snapshot.max_entries,
+            ),
+            upload=settings.upload,
         )
     except ValueError as error:
         raise UsageError(f"profiler: {error}") from error
@@ -407,6 +441,12 @@ def _profiler(config: Config, run: RunDirectory, loop: Trainer) -> Profiler:
             f"logdir={run.path.parent.parent}: windows are staged in a folder beside it, which cannot be made "
             f"({error}); choose a logdir whose parent you may write to, or profiler=none"
         ) from error
+
+
+def _slow_steps(settings: SlowConfig) -> SlowSteps | None:
+    if settings.factor is None:
+        return None
+    return SlowSteps(settings.factor, steps=settings.steps, every_s=settings.every_s)
 
 
 def _save_configuration(composed: DictConfig, run: RunDirectory) -> None:

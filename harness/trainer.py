@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from signal import Signals
+from types import MappingProxyType
 from typing import Any, Literal
 
 import torch
@@ -20,7 +21,8 @@ from harness.checkpoint import Checkpoints
 from harness.console import Progress
 from harness.data import Batch, Loader, to_device
 from harness.errors import UsageError
-from harness.record import Profiler, RecordedWindow, span
+from harness.record import Profiler, PublishedWindow, span
+from harness.record.composition import Composition, composition
 from harness.signals import StopSignals
 from harness.tasks import Task
 
@@ -30,6 +32,8 @@ Precision = Literal["fp32", "bf16", "fp16"]
 DIVERGED = "diverged.pt"
 SHOW_S = 0.5
 """How often the progress is brought up to date between two log lines."""
+STOPPED_DRAIN_S = 10.0
+"""How long a job that a signal has stopped waits for windows on their way."""
 MIB = 1024**2
 
 
@@ -61,7 +65,7 @@ class Summary:
     last_loss: float | None
     metrics: dict[str, float]
     """The newest value of every scalar, by tag."""
-    windows: list[RecordedWindow]
+    windows: list[PublishedWindow]
     stopped_by: Signals | None
     """The signal that ended the job before its time."""
 
@@ -166,6 +170,7 @@ class Trainer:
         self._interval = _Interval()
         self._unread: list[Tensor] = []
         self._grad_norm: Tensor | None = None
+        self._composition: Composition | None = None
         self._metrics: dict[str, float] = {}
         self._first_loss: float | None = None
         self._evaluated_step = self._saved_step = -1
@@ -234,12 +239,16 @@ class Trainer:
             DivergedError: at a loss that is not finite; the state goes to ``checkpoints/diverged.pt``.
         """
         started = time.perf_counter()
-        self._windows: list[RecordedWindow] = []
+        self._windows: list[PublishedWindow] = []
         with StopSignals() as stop, self._progress:
             try:
                 with profiler:
                     self._loop(profiler, stop)
-                self._finish(stop.received)
+                    profiler.end_window()
+                    self._finish(stop.received)
+                    if stop.received is not None:
+                        # Whoever sent it may not wait for long; what is late, the publisher does by itself.
+                        profiler.drain_s = min(profiler.drain_s, STOPPED_DRAIN_S)
             finally:
                 self._logger.flush()
         return Summary(
@@ -252,11 +261,20 @@ class Trainer:
             stopped_by=stop.received,
         )
 
-    def window_recorded(self, window: RecordedWindow) -> None:
+    def composition(self) -> Composition | None:
+        """What the memory was made of when it was logged last; with the rest of the peak on a GPU.
+
+        The CPU's allocator counts only while a window records, so there is no peak of the whole to take it from.
+        """
+        if self._composition is None or self._device.type != "cuda":
+            return self._composition
+        return self._composition.with_peak(torch.cuda.max_memory_allocated(self._device))
+
+    def window_recorded(self, window: PublishedWindow) -> None:
         """Take note of a window; the profiler's ``on_window``."""
-        self._windows.append(window)
-        stall_us = sum(window.stalls_us.values())
-        self._logger.scalars({"window/stall_ms": stall_us / 1e3}, window.first_step)
+        # A job for weeks has no room for what each of them says.
+        self._windows.append(replace(window, report=None))
+        self._logger.scalars({"window/stall_ms": window.stall_us / 1e3}, window.first_step)
         log.info(
             "steps %d to %d recorded%s: %s/%s (the loop stood still for %.0f ms)",
             window.first_step,
@@ -264,7 +282,7 @@ class Trainer:
             ", cut short" if window.partial else "",
             window.path.parent.name,
             window.path.name,
-            stall_us / 1e3,
+            window.stall_us / 1e3,
         )
 
     def _loop(self, profiler: Profiler, stop: StopSignals) -> None:
@@ -330,6 +348,8 @@ class Trainer:
             scaler.update()
         if self._scheduler is not None:
             self._scheduler.step()
+        if _is_multiple(self.state.step + 1, self._log_every):
+            self._composition = composition(self._model, optimizer)
         if _is_multiple(self.state.step + 1, self._histograms_every):
             self._logger.histograms(self._model, self.state.step + 1)
         optimizer.zero_grad()
@@ -343,7 +363,8 @@ class Trainer:
         self._eval_due |= _is_multiple(step, self._eval_every)
         self._save_due |= _is_multiple(step, self._checkpoint_every)
         if _is_multiple(step, self._log_every):
-            self._log()
+            profiler.poll()
+            self._log(profiler.figures)
         else:
             self._progress.show(step, {})
         self._show_at = time.perf_counter() + SHOW_S
@@ -393,7 +414,8 @@ class Trainer:
         if self._checkpoints is not None:
             self._checkpoints.save_aside(DIVERGED, self._snapshot())
 
-    def _log(self) -> None:
+    def _log(self, figures: Mapping[str, float] = MappingProxyType({})) -> None:
+        """Write the interval's curves, and ``figures`` with them: each event by itself takes the loop some time."""
         self._read_losses()
         interval, self._interval = self._interval, _Interval()
         if not interval.steps:
@@ -416,11 +438,13 @@ class Trainer:
             metrics["memory/allocated_mib"] = torch.cuda.memory_allocated(self._device) / MIB
             metrics["memory/peak_allocated_mib"] = torch.cuda.max_memory_allocated(self._device) / MIB
             metrics["memory/reserved_mib"] = torch.cuda.memory_reserved(self._device) / MIB
-        self._publish(metrics)
+        if (made_of := self.composition()) is not None:
+            metrics |= made_of.scalars()
+        self._publish(metrics, figures)
 
-    def _publish(self, metrics: dict[str, float]) -> None:
+    def _publish(self, metrics: dict[str, float], figures: Mapping[str, float] = MappingProxyType({})) -> None:
         self._metrics.update(metrics)
-        self._logger.scalars(metrics, self.state.step)
+        self._logger.scalars({**metrics, **figures}, self.state.step)
         self._on_log(self.state.step, metrics)
         names = ("train/loss", "eval/accuracy", f"perf/{self._task.unit}_per_second")
         shown = {

@@ -41,9 +41,31 @@ LAYOUT = {
             "Multiline",
             ["memory/allocated_mib", "memory/peak_allocated_mib", "memory/reserved_mib"],
         ],
+        "what it is made of, MiB": [
+            "Multiline",
+            [
+                "memory/parameters_mib",
+                "memory/gradients_mib",
+                "memory/optimizer_state_mib",
+                "memory/activations_and_rest_mib",
+            ],
+        ],
+    },
+    "Windows": {
+        "device busy, of the step": ["Multiline", ["window/device_busy"]],
+        "step with and without the profiler, ms": ["Multiline", ["window/step_ms_"]],
+        "parts of the step, share of the host's time": ["Multiline", ["phases/"]],
+        "parts of the step, share of the device's time": ["Multiline", ["phases_device/"]],
+        "why the device is idle, ms a step": ["Multiline", ["idle/"]],
+        "exposed copies and communication, ms a step": ["Multiline", ["window/exposed_"]],
+        "operators, self time, ms a step": ["Multiline", ["operators/"]],
+        "peak memory, MiB": ["Multiline", ["window/peak_"]],
+        "cost of a window, ms": ["Multiline", ["window/cost_ms", "window/stall_ms"]],
+        "share of the job's time that windows cost": ["Multiline", ["window/overhead"]],
+        "lost events": ["Multiline", ["window/lost_events"]],
     },
 }
-"""The Custom Scalars page: what belongs together in one chart."""
+"""The Custom Scalars page: what belongs together in one chart. A tag is a regular expression, matched at the start."""
 
 
 def _quiet_writer_threads(arguments: threading.ExceptHookArgs) -> None:

@@ -6,11 +6,10 @@ import logging
 import math
 import os
 import re
-import shutil
 import socket
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -19,10 +18,16 @@ from typing import Any, Self
 import torch
 from torch.profiler import ProfilerActivity
 
+from harness.publish import Job, Keep, PublishedWindow, Publisher, Staging
+from harness.publish.staging import window_name
 from harness.record import spans
+from harness.record.budget import OverheadBudget, account_of
 from harness.record.clock import StepClock
-from harness.record.recording import Place, Recording, TraceOptions, window_name
+from harness.record.recording import Place, Recording, TraceOptions
 from harness.record.schedule import Schedule, Window
+from harness.record.slow import SlowSteps
+from harness.record.snapshots import MemorySnapshots
+from harness.record.trigger import Demand, Trigger
 
 log = logging.getLogger(__name__)
 
@@ -32,20 +37,9 @@ REFERENCE_STEPS = 10
 """Unprofiled steps timed just before each window, against which the window's own are compared."""
 FAILURES_BEFORE_OFF = 3
 """Failures of torch's profiler in a row, a full disk not counted, after which it is left alone."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecordedWindow:
-    """A window that stands in the logdir, complete. Times are microseconds."""
-
-    path: Path
-    first_step: int
-    steps: int
-    partial: bool
-    unprofiled_step_us: float | None
-    profiled_steps_us: list[float]
-    stalls_us: dict[str, float]
-    """How long the loop stood still: ``start_us``, ``begin_us``, ``stop_us`` (stop and export)."""
+LISTEN_STEPS = 100
+"""Steps between two looks at what the publisher has finished, while something is on its way."""
+MIB = 1024**2
 
 
 class Profiler:
@@ -61,7 +55,8 @@ class Profiler:
                 profiler.step()
 
     Each window becomes one directory ``<logdir>/<run>/profile/window_<step>/`` that appears when it is
-    complete and never changes after. While the schedule waits, a step costs one comparison.
+    complete and never changes after. While the schedule waits, a step costs one comparison. At a window's end
+    the loop waits for torch to stop and to export; another process reads, compresses and publishes.
 
     Args:
         logdir: TensorBoard's logdir. Windows are staged beside it, on the same file system, because
@@ -71,7 +66,16 @@ class Profiler:
         options: What to record.
         first_step: The step at which this process begins, as of a resumed job. A job that begins in the
             middle of a window waits for the next one.
-        on_window: Called with each window once it stands in the logdir.
+        on_window: Called with each window once it stands in the logdir, between two steps that no window holds.
+        max_overhead: The share of the job's time that windows may take; the wait for the next one grows until it
+            is under it. None sets no limit.
+        keep: Which traces stay on disk.
+        max_trace_mib: A window whose raw trace is larger is dropped; None takes any.
+        drain_s: How long :meth:`close` waits for windows on their way.
+        slow: Records a window where steps are slow, if the budget allows it; None does not look.
+        snapshots: Writes what the device's allocator holds; None writes nothing.
+        upload: An fsspec address to which published windows are copied; None copies nothing.
+        clock: The job's time in seconds, of which ``max_overhead`` is a share; it never goes back.
 
     Raises:
         ValueError: for a run name or activities that cannot be.
@@ -86,7 +90,15 @@ class Profiler:
         options: TraceOptions | None = None,
         *,
         first_step: int = 0,
-        on_window: Callable[[RecordedWindow], None] | None = None,
+        on_window: Callable[[PublishedWindow], None] | None = None,
+        max_overhead: float | None = 0.01,
+        keep: Keep | None = None,
+        max_trace_mib: int | None = 1024,
+        drain_s: float = 60.0,
+        slow: SlowSteps | None = None,
+        snapshots: MemorySnapshots | None = None,
+        upload: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not _RUN_NAME.fullmatch(run) or ".." in run.split("/"):
             raise ValueError(f"run {run!r}: only letters, digits, '.', '_', '-', '=', ',' and '/' are safe")
@@ -95,10 +107,12 @@ class Profiler:
         self._options = options or TraceOptions()
         self._on_window = on_window
         self._cuda = ProfilerActivity.CUDA in self._options.torch_activities()
-        self._profile_dir = Path(logdir) / run / "profile"
-        self._staging_root = staging_root(Path(logdir))
+        self.drain_s = drain_s
+        self._keep = keep or Keep()
+        self._max_trace_bytes = None if max_trace_mib is None else max_trace_mib * MIB
+        self._staging = Staging(Path(os.path.abspath(logdir)), run)
         self._place = Place(
-            staging=self._staging_root / run,
+            staging=self._staging,
             worker=f"{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())}_{rank}",
             rank=rank,
             world_size=world_size,
@@ -106,27 +120,46 @@ class Profiler:
 
         self._step = first_step
         self._window: Window | None = None
+        self._demand: Demand | None = None
+        self._slow = slow if self._schedule is not None else None
+        self._snapshots = snapshots or MemorySnapshots(Path(logdir) / run)
+        self._snapshot_due = self._next_snapshot(first_step)
+        self._upload = upload
+        self._trigger = Trigger(Path(logdir) / run, self._wake_up)
         self._recording: Recording | None = None
         self._reference = StepClock(cuda=self._cuda)
         self._unprofiled_us: float | None = None
         self._failures = 0
+        self._passed_over = 0
+        self._budget = OverheadBudget(max_overhead, clock=clock)
         # The step from which begin_step has something to do, and whether end_step has.
         self._wake: float = math.inf
         self._attentive = False
         if self._schedule is not None:
             # Torch imports it when its profiler first starts; the 2 s are better spent before the job's first step.
             import_module("torch._inductor.config")
-            shutil.rmtree(self._place.staging, ignore_errors=True)
-            self._place.staging.mkdir(parents=True)
-            self._plan(self._schedule, first_step)
+            self._staging.make()
+        self._publisher = Publisher(self._staging)
+        if self._schedule is not None:
+            if first_step:
+                account = account_of(self._staging.profile, first_step)
+                self._budget = OverheadBudget(max_overhead, account, clock=clock)
+                self._passed_over = self._passed_over_before(self._schedule, first_step)
+            self._plan(self._schedule)
 
     def __enter__(self) -> Self:
+        if self._schedule is not None:
+            self._trigger.start()
+            self._snapshots.start()
+            self._publisher.start()
+        self._budget.begin()
         self.begin_step()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._snapshots.failed(error, self._step)
         self.close()
 
     def span(self, name: str) -> AbstractContextManager[Any]:
@@ -141,6 +174,8 @@ class Profiler:
     def end_step(self) -> None:
         """Say that a step is over. What stands between this and :meth:`begin_step` is no part of a step."""
         self._step += 1
+        if self._slow is not None:
+            self._watch_pace(self._slow)
         if self._attentive:
             self._end_step()
 
@@ -148,61 +183,189 @@ class Profiler:
         """Say that the next step begins."""
         if self._step >= self._wake:
             self._begin_step()
+        if self._slow is not None and self._recording is None:
+            self._slow.begin()
 
     @property
     def in_window(self) -> bool:
         """Whether a window is under way, so that a job resumed from here would miss it."""
         return self._recording is not None
 
-    def close(self) -> None:
-        """End the profiling; a window under way is published as ``partial`` if it holds a whole step."""
+    @property
+    def figures(self) -> dict[str, float]:
+        """How the profiling goes, by the tags of its curves; empty where there is no schedule.
+
+        ``profiler/overhead`` is the share of the job's time that it has taken, ``profiler/overhead_budget`` its limit,
+        ``profiler/skipped`` counts the cycles whose window was left out for the budget, for a publisher that is
+        behind or for a window that was asked for, and ``profiler/waiting`` the windows that are recorded and not
+        published yet.
+        """
+        if self._schedule is None:
+            return {}
+        found = {
+            "profiler/overhead": self._budget.overhead,
+            "profiler/skipped": float(self._passed_over),
+            "profiler/waiting": float(self._publisher.waiting),
+        }
+        if self._budget.limit is not None:
+            found["profiler/overhead_budget"] = self._budget.limit
+        return found
+
+    def poll(self) -> None:
+        """Hand the windows that have been published since to ``on_window``, unless one is being recorded.
+
+        The profiler does it by itself when it wakes; a loop whose schedule waits for long may do it now and then,
+        between :meth:`end_step` and :meth:`begin_step`.
+        """
+        if self._recording is None:
+            self._hand_on(self._publisher.poll())
+
+    def end_window(self) -> None:
+        """End the window that is under way, if one is: it becomes ``partial`` if it holds a whole step."""
         recording, self._recording = self._recording, None
         if recording is not None:
             with self._survive():
                 self._finish(recording)
-        self._sleep()
-        folder = self._place.staging
-        with suppress(OSError):
-            while folder != self._staging_root.parent:
-                folder.rmdir()
-                folder = folder.parent
 
-    def _plan(self, schedule: Schedule, first_step: int) -> None:
-        """Find the next window from ``first_step`` on, and wake in time to measure unprofiled steps before it."""
-        window = schedule.next_window(first_step)
-        while window and (self._profile_dir / window_name(window.first)).exists():
-            # A job resumed from an older checkpoint comes past windows that it has recorded already.
-            window = schedule.next_window(window.end)
+    def close(self) -> None:
+        """End the profiling, a window under way too, and wait until all are published, for :attr:`drain_s` at most."""
+        self.end_window()
         self._sleep()
-        if window is not None:
-            self._window = window
-            self._wake = window.warmup - REFERENCE_STEPS
+        self._give_up("the job is over")
+        self._trigger.close()
+        self._snapshots.stop()
+        self._hand_on(self._publisher.drain(self.drain_s))
+
+    def _plan(self, schedule: Schedule, *, after: int | None = None) -> None:
+        """Find the next window, and wake in time to measure unprofiled steps before it."""
+        window = schedule.next_window(self._step if after is None else after, passed_over=self._passed_over)
+        while window and self._is_there(window_name(window.first)):
+            # A job resumed from an older checkpoint comes past windows that it has recorded already.
+            window = schedule.next_window(window.end, passed_over=self._passed_over)
+        self._sleep()
+        self._window = window
+        self._doze()
+
+    def _is_there(self, name: str) -> bool:
+        return self._publisher.has(name) or (self._staging.profile / name).exists()
+
+    def _passed_over_before(self, schedule: Schedule, first_step: int) -> int:
+        """The cycles before ``first_step`` that have no window, in a job that has recorded some."""
+        names = {path.name for path in self._staging.profile.glob("window_*")} | set(self._staging.jobs())
+        firsts = (int(name.removeprefix("window_")) for name in names)
+        recorded = sum(first < first_step and schedule.begins_at(first) for first in firsts)
+        return max(0, schedule.cycles_before(first_step) - recorded) if recorded else 0
 
     def _sleep(self) -> None:
         self._window, self._wake, self._attentive = None, math.inf, False
 
+    def _wake_up(self) -> None:
+        """Look at the next step, whatever the schedule says; called from the trigger's thread too."""
+        self._wake = -math.inf
+
+    def _heed_trigger(self) -> None:
+        """Plan the window that is wanted: after as many unprofiled steps as are timed before any other.
+
+        Windows of the schedule that it would overlap are skipped, none is moved.
+        """
+        demand = self._trigger.take()
+        if demand is None:
+            return
+        if self._schedule is None:
+            self._trigger.failed(demand, "the profiler is off after repeated failures; see the job's log")
+            return
+        # Where steps are slow now, their pace is known, and they may not stay so for long.
+        warmup = self._step + (REFERENCE_STEPS if demand.unprofiled_us is None else 0)
+        window = demand.schedule(self._schedule, warmup).next_window(warmup)
+        while window is not None and self._is_there(window_name(window.first)):
+            warmup += 1
+            window = demand.schedule(self._schedule, warmup).next_window(warmup)
+        self._demand, self._window = demand, window
+        if window is not None:
+            self._trigger.planned(demand, window)
+
+    def _watch_pace(self, steps: SlowSteps) -> None:
+        slow = steps.end()
+        if slow is not None and self._recording is None and self._demand is None:
+            self._trigger.want(Demand(kind="slow", cause=slow.cause, unprofiled_us=slow.step_us))
+            self._wake_up()
+
+    def _give_up(self, reason: str) -> None:
+        """The window that was wanted will not come."""
+        demand, self._demand = self._demand, None
+        if demand is not None:
+            self._trigger.failed(demand, reason)
+
+    def _doze(self) -> None:
+        """Sleep until there is something to do, or somebody asks."""
+        self._wake = self._next_wake()
+        # Asked for between the two lines, its wake-up call has just been overwritten.
+        if self._trigger.pending and self._demand is None:
+            self._wake_up()
+
+    def _next_wake(self) -> float:
+        window = math.inf if self._window is None else self._window.warmup - REFERENCE_STEPS
+        # Nobody would hear of a window before the next one begins.
+        listen = self._step + LISTEN_STEPS if self._publisher.waiting else math.inf
+        return min(window, listen, self._snapshot_due)
+
+    def _next_snapshot(self, step: int) -> float:
+        every = self._snapshots.every
+        return math.inf if every is None or self._schedule is None else step - step % every + every
+
     def _begin_step(self) -> None:
-        assert self._window is not None
-        self._attentive = True
-        if self._recording is None and self._step == self._window.warmup:
-            with self._survive():
-                self._start(self._window)
+        if self._recording is None:
+            self.poll()
+            if self._step >= self._snapshot_due:
+                self._snapshots.write(self._step)
+                self._snapshot_due = self._next_snapshot(self._step)
+            if self._demand is None and self._trigger.pending:
+                self._heed_trigger()
+            window = self._window
+            if window is None or self._step < window.warmup - REFERENCE_STEPS:
+                self._doze()
+                return
+            self._attentive = True
+            if self._step == window.warmup and not self._is_wanted():
+                assert self._schedule is not None
+                self._passed_over += self._demand is None
+                self._give_up("the publisher is behind")
+                self._reference = StepClock(cuda=self._cuda)
+                self._plan(self._schedule, after=self._step + 1)
+                return
+            if self._step == window.warmup:
+                with self._survive():
+                    self._start(window)
         if self._recording is not None:
             with self._survive():
                 self._recording.begin_step()
         elif self._attentive:
             self._reference.begin()
 
+    def _is_wanted(self) -> bool:
+        # Who asks for a window has weighed its cost; it counts all the same.
+        asked = self._demand is not None and self._demand.kind == "request"
+        return (asked or self._budget.allows_a_window()) and not self._publisher.behind
+
     def _start(self, window: Window) -> None:
         assert self._schedule is not None
         self._unprofiled_us = self._reference.median_us() or self._unprofiled_us
         self._reference = StepClock(cuda=self._cuda)
+        demand = self._demand
+        if demand is not None:
+            self._unprofiled_us = demand.unprofiled_us or self._unprofiled_us
+            if demand.cause is not None:
+                log.warning("step %d: %s; a window is recorded", self._step, demand.cause)
+            before, after = (self._schedule.cycles_before(s) for s in (window.warmup - REFERENCE_STEPS, window.end))
+            self._passed_over += after - before
         self._recording = Recording(
             window,
-            schedule=self._schedule,
-            options=self._options,
+            schedule=self._schedule if demand is None else demand.schedule(self._schedule, window.warmup),
+            options=self._options if demand is None else demand.options(self._options),
             place=self._place,
             unprofiled_us=self._unprofiled_us,
+            trigger="schedule" if demand is None else demand.kind,
+            cause=None if demand is None else demand.cause,
         )
 
     def _end_step(self) -> None:
@@ -216,32 +379,47 @@ class Profiler:
                 self._recording = None
                 self._finish(recording)
                 self._failures = 0
-        if self._recording is None and self._attentive and self._schedule is not None:
-            self._plan(self._schedule, self._step)
+        if self._recording is None and self._schedule is not None:
+            self._plan(self._schedule)
 
     def _finish(self, recording: Recording) -> None:
-        """Stop torch's profiler and let the finished window appear in the logdir."""
-        staged = recording.stop()
-        if staged is None:
-            return
-        path = self._profile_dir / staged.name
+        """Stop torch's profiler and leave the raw trace to the publisher."""
         try:
-            self._profile_dir.mkdir(parents=True, exist_ok=True)
-            staged.rename(path)
+            raw = recording.stop()
         finally:
-            shutil.rmtree(staged, ignore_errors=True)
-        if self._on_window is not None:
-            self._on_window(
-                RecordedWindow(
-                    path=path,
-                    first_step=recording.window.first,
-                    steps=recording.steps,
-                    partial=not recording.complete,
-                    unprofiled_step_us=recording.unprofiled_us,
-                    profiled_steps_us=recording.active_us(),
-                    stalls_us=recording.stalls_us,
-                )
-            )
+            cost = recording.cost
+            self._budget.spend(cost.total_us / 1e6)
+        if raw is None:
+            return
+        job = Job(
+            first_step=recording.window.first,
+            steps=recording.steps,
+            partial=not recording.complete,
+            unprofiled_step_us=recording.unprofiled_us,
+            profiled_steps_us=recording.active_us(),
+            cost=cost,
+            raw_bytes=raw.stat().st_size,
+            max_trace_bytes=self._max_trace_bytes,
+            keep=self._keep,
+            upload=self._upload,
+        )
+        try:
+            self._publisher.submit(recording.name, job)
+        except OSError:
+            recording.discard()
+            raise
+        demand, self._demand = self._demand, None
+        if demand is not None:
+            self._trigger.recorded(demand, recording.name)
+        self._snapshots.window_over(recording.window.first)
+
+    def _hand_on(self, windows: Iterable[PublishedWindow]) -> None:
+        for window in windows:
+            try:
+                if self._on_window is not None:
+                    self._on_window(window)
+            except Exception as error:
+                log.warning("%s is published, but could not be shown: %s: %s", window.path, type(error).__name__, error)
 
     @contextmanager
     def _survive(self) -> Iterator[None]:
@@ -253,6 +431,7 @@ class Profiler:
             if recording is not None:
                 with suppress(Exception):
                     recording.stop()
+            self._give_up(str(error))
             # A full disk may have room again; what torch cannot do it seldom learns.
             self._failures += not isinstance(error, OSError)
             off = self._failures >= FAILURES_BEFORE_OFF
@@ -264,17 +443,12 @@ class Profiler:
             )
             if off:
                 self._schedule = None
+            window = self._window
             if self._schedule is None:
                 self._sleep()
             else:
-                # A window that could not be started is not tried again at the same step.
-                self._plan(self._schedule, self._step + 1)
-
-
-def staging_root(logdir: Path) -> Path:
-    """Where windows of runs below ``logdir`` are kept until they are complete: a hidden folder beside it."""
-    logdir = Path(os.path.abspath(logdir))
-    return logdir.parent / f".{logdir.name}.staging"
+                # Not the same one again, whose warm-up was to begin with this very step.
+                self._plan(self._schedule, after=max(self._step, window.warmup + 1 if window is not None else 0))
 
 
 def _rank_and_world_size() -> tuple[int, int]:

@@ -7,20 +7,22 @@ import os
 import shutil
 import time
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch._C._autograd import _profiler_enabled
+from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile, tensorboard_trace_handler
 
 import harness
+from harness.publish import Cost
+from harness.publish.staging import TRACE_SUFFIX, Staging, window_name
 from harness.record import spans
 from harness.record.clock import StepClock
 from harness.record.schedule import Schedule, Window
 
-TRACE_SUFFIX = ".pt.trace.json"
 METADATA_KEY = "harness"
 
 
@@ -59,7 +61,7 @@ class TraceOptions:
 class Place:
     """Who records, and where the file goes until it is complete."""
 
-    staging: Path
+    staging: Staging
     worker: str
     """``<host>_<rank>``, from which TensorBoard's plugin groups devices by host."""
     rank: int
@@ -70,25 +72,42 @@ class _EdgeSynchronizedProfile(profile):
     """torch's profiler that lets the device finish where recording starts and where it stops.
 
     Otherwise kernels of earlier steps leak into the window and those of the last step are cut off.
-    The wait lies outside the step spans: torch closes the one and opens the other around it.
+    The wait lies outside the step spans: torch closes the one and opens the other around it. It is for work that the
+    steps have asked for, and no part of what the profiler costs.
     """
 
     synchronize: bool = False
     describe: Any = None
+    waited_us: float = 0.0
+    """For the device, so far."""
 
     def start_trace(self) -> None:
-        if self.synchronize:
-            torch.cuda.synchronize()
+        self._wait()
         super().start_trace()
         spans.set_recording(True)
 
     def stop_trace(self) -> None:
         spans.set_recording(False)
-        if self.synchronize:
-            torch.cuda.synchronize()
+        self._wait()
         # Kineto takes metadata only while it records.
         self.add_metadata_json(METADATA_KEY, json.dumps(self.describe()))
         super().stop_trace()
+
+    def _wait(self) -> None:
+        if self.synchronize:
+            started = time.perf_counter()
+            torch.cuda.synchronize()
+            self.waited_us += (time.perf_counter() - started) * 1e6
+
+
+def _cheapest_stop(with_stack: bool) -> _ExperimentalConfig | None:
+    """What ends a window without building an object for every event, which nobody reads: the file is enough.
+
+    From torch 2.14 on; stacks need those objects.
+    """
+    if with_stack or not hasattr(_ExperimentalConfig(), "trace_only"):
+        return None
+    return _ExperimentalConfig(trace_only=True)
 
 
 class Recording:
@@ -105,13 +124,17 @@ class Recording:
         options: TraceOptions,
         place: Place,
         unprofiled_us: float | None,
+        trigger: str = "schedule",
+        cause: str | None = None,
     ) -> None:
         self.window = window
+        self._why = {"trigger": trigger, "cause": cause}
         self.unprofiled_us = unprofiled_us
         self._schedule = schedule
         self._place = place
         self._step = window.warmup
-        self._staged = place.staging / window_name(window.first)
+        self.name = window_name(window.first)
+        self._staged = place.staging.raw(self.name)
         activities = options.torch_activities()
         cuda = ProfilerActivity.CUDA in activities
         self._warmup_clock, self._active_clock = StepClock(cuda=cuda), StepClock(cuda=cuda)
@@ -124,7 +147,8 @@ class Recording:
         if not cuda:
             # Without a device Kineto complains on stderr at every window that it has none.
             os.environ.setdefault("KINETO_LOG_LEVEL", "6")
-        action = schedule.to_torch()
+        # Whether there is a window is the caller's to say: one that stands in for a cycle passed over is not counted.
+        action = replace(schedule, repeat=0).to_torch()
         started = time.perf_counter()
         self._profile = _EdgeSynchronizedProfile(
             activities=activities,
@@ -135,6 +159,7 @@ class Recording:
             profile_memory=options.profile_memory,
             with_stack=options.with_stack,
             with_flops=options.with_flops,
+            experimental_config=_cheapest_stop(options.with_stack),
         )
         self._profile.synchronize = cuda
         self._profile.describe = self._describe
@@ -150,10 +175,11 @@ class Recording:
     def begin_step(self) -> None:
         """Say that a step begins; only then does torch hear of it, lest a window end with a step that never was."""
         if self._step > self.window.warmup:
-            started = time.perf_counter()
+            started, waited_us = time.perf_counter(), self._profile.waited_us
             self._profile.step()
             if self._step == self.window.first:
-                self._stalls_us["begin_us"] = (time.perf_counter() - started) * 1e6
+                took_us = (time.perf_counter() - started) * 1e6
+                self._stalls_us["begin_us"] = took_us - (self._profile.waited_us - waited_us)
         self._clock.begin()
 
     def end_step(self) -> None:
@@ -165,29 +191,38 @@ class Recording:
         return self._step >= self.window.end
 
     def stop(self) -> Path | None:
-        """Stop torch's profiler; the staged window directory, or None where no step was recorded.
+        """Stop torch's profiler; the raw trace in staging, or None where no step was recorded.
 
         Raises:
             TraceLost: where torch left no complete file, as on a full disk.
         """
         try:
-            started = time.perf_counter()
+            started, waited_us = time.perf_counter(), self._profile.waited_us
             self._profile.stop()
-            self._stalls_us["stop_us"] = (time.perf_counter() - started) * 1e6
+            took_us = (time.perf_counter() - started) * 1e6 - (self._profile.waited_us - waited_us)
+            self._stalls_us["stop_us"] = took_us - self._stalls_us.get("export_us", 0.0)
         finally:
             spans.set_recording(False)
         if not self.steps:
             return None
         traces = list(self._staged.glob(f"*{TRACE_SUFFIX}"))
         if len(traces) != 1 or not _is_whole(traces[0]):
-            shutil.rmtree(self._staged, ignore_errors=True)
+            self.discard()
             raise TraceLost(f"torch left no complete trace in {self._staged}; is the disk full?")
-        return self._staged
+        return traces[0]
+
+    def discard(self) -> None:
+        """Remove what torch has exported."""
+        shutil.rmtree(self._staged, ignore_errors=True)
 
     @property
-    def stalls_us(self) -> dict[str, float]:
-        """How long the loop stood still: at the warm-up's start, the recording's start and its stop."""
-        return dict(self._stalls_us)
+    def cost(self) -> Cost:
+        """What the window has taken from the job so far."""
+        return Cost(
+            warmup_extra_us=self._extra_us(self._warmup_clock.durations_us()),
+            active_extra_us=self._extra_us(self._active_clock.durations_us()),
+            **self._stalls_us,
+        )
 
     def active_us(self) -> list[float]:
         """Duration of each recorded step in microseconds."""
@@ -199,8 +234,10 @@ class Recording:
 
     def _export(self, prof: profile) -> None:
         if self.steps:
-            shutil.rmtree(self._staged, ignore_errors=True)
+            started = time.perf_counter()
+            self.discard()
             tensorboard_trace_handler(str(self._staged), worker_name=self._place.worker)(prof)
+            self._stalls_us["export_us"] = (time.perf_counter() - started) * 1e6
 
     def _describe(self) -> dict[str, Any]:
         """The harness's own facts, for the trace's metadata."""
@@ -212,6 +249,7 @@ class Recording:
             "partial": not self.complete,
             "unprofiled_step_us": self.unprofiled_us,
             "schedule": asdict(self._schedule),
+            **self._why,
             "rank": self._place.rank,
             "world_size": self._place.world_size,
             "cost": {
@@ -225,11 +263,6 @@ class Recording:
         if self.unprofiled_us is None:
             return None
         return sum(duration - self.unprofiled_us for duration in durations)
-
-
-def window_name(first_step: int) -> str:
-    """The directory of the window whose recording begins at ``first_step``; sorts by step."""
-    return f"window_{first_step:08d}"
 
 
 def _is_whole(trace: Path) -> bool:

@@ -45,15 +45,35 @@ class Schedule:
         if self.active < 1:
             raise ValueError(f"active must be at least 1, not {self.active}")
 
-    def next_window(self, step: int) -> Window | None:
-        """The first window whose warm-up begins at ``step`` or later; None once ``repeat`` are over."""
-        period = self.wait + self.warmup + self.active
-        offset = self.skip_first + (0 if self.skip_first_wait else self.wait)
-        cycle = max(0, -(-(step - offset) // period))
-        if self.repeat and cycle >= self.repeat:
+    def next_window(self, step: int, *, passed_over: int = 0) -> Window | None:
+        """The first window whose warm-up begins at ``step`` or later; None once ``repeat`` are over.
+
+        Args:
+            passed_over: Cycles so far in which no window was wanted; ``repeat`` does not count them.
+        """
+        cycle = self.cycles_before(step)
+        if self.repeat and cycle >= self.repeat + passed_over:
             return None
-        warmup = offset + cycle * period
+        warmup = self._offset + cycle * self._period
         return Window(warmup=warmup, first=warmup + self.warmup, end=warmup + self.warmup + self.active)
+
+    def cycles_before(self, step: int) -> int:
+        """How many cycles have their warm-up begin before ``step``."""
+        return max(0, -(-(step - self._offset) // self._period))
+
+    def begins_at(self, step: int) -> bool:
+        """Whether the recording of one of its windows begins with ``step``."""
+        since = step - self.warmup - self._offset
+        return since >= 0 and since % self._period == 0
+
+    @property
+    def _period(self) -> int:
+        return self.wait + self.warmup + self.active
+
+    @property
+    def _offset(self) -> int:
+        """Where the first warm-up begins."""
+        return self.skip_first + (0 if self.skip_first_wait else self.wait)
 
     def to_torch(self) -> Callable[[int], Any]:
         """The same schedule as a callable from the step to :class:`torch.profiler.ProfilerAction`."""

@@ -29,6 +29,7 @@ def report(
     rows: int = 15,
     step_ms: float | None = None,
     format: Format = "table",
+    stacks: Path | None = None,
 ) -> None:
     """Print what a trace says.
 
@@ -41,6 +42,7 @@ def report(
         rows: Of every long table.
         step_ms: Time of a step without the profiler, for a trace that lacks it.
         format: ``json`` is the contract, ``harness.trace.WindowReport``.
+        stacks: A file for the window's folded call stacks.
 
     Raises:
         UsageError: for a path that holds no trace, and for options that do not fit it.
@@ -51,6 +53,7 @@ def report(
         sort_key(sort_by)
     if step_ms is not None and not 0 < step_ms < float("inf"):
         raise UsageError(f"--step-ms {step_ms:g}: must be a positive number of milliseconds")
+    _publish_what_waits(path)
     found = find(path)
     runs = found if isinstance(found, list) else []
     run = found if isinstance(found, Run) else None
@@ -65,6 +68,8 @@ def report(
         if window is not None:
             raise UsageError(f"--window picks a window of a run, and {path} is one trace; leave it out")
         chosen = found
+    if stacks is not None:
+        _write_stacks(chosen, stacks)
     if format == "json":
         encoded = msgspec.json.encode(chosen.report(step_ms))
         sys.stdout.buffer.write(msgspec.json.format(encoded) + b"\n")
@@ -93,3 +98,37 @@ def report(
         from harness.report import terminal
 
         terminal.show(document, console.out)
+
+
+def _publish_what_waits(path: Path) -> None:
+    """A job that was killed may have left finished windows unpublished."""
+    from harness import console
+    from harness.publish.recover import recover
+
+    for staging, outcome in recover(path):
+        what = {"published": "is published now", "dropped": "was dropped", "failed": "cannot be published"}
+        reason = f": {outcome.error}" if outcome.error else ""
+        console.err.print(
+            console.plain(
+                f"{staging.run}: {outcome.name}, which a killed job had left, {what[outcome.status]}{reason}"
+            ),
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+def _write_stacks(window: Window, path: Path) -> None:
+    """A line for each call path: its frames and its self time in microseconds."""
+    from harness.trace.stacks import folded_stacks
+
+    _, trace = window.load()
+    lines = [f"{stack} {ns // 1000}\n" for stack, ns in folded_stacks(trace)] if trace is not None else []
+    if not lines:
+        raise UsageError(
+            f"--stacks: {window.path} holds no Python functions; record with profiler.with_stack=true, or "
+            "harness trigger RUN --with-stack"
+        )
+    try:
+        path.write_text("".join(lines))
+    except OSError as error:
+        raise UsageError(f"--stacks: {path} cannot be written: {error}") from error

@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 
 from harness.errors import UsageError
+from harness.publish.staging import FINDINGS
 from harness.run import MANIFEST, PROFILE
 from harness.trace import Trace, TraceError, WindowReport, analyze, read
 from harness.trace.schema import SCHEMA_VERSION
 
-FINDINGS = "window.json"
 TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
 OTHER_SUFFIXES = (".json", ".json.gz")
 _WINDOW = re.compile(r"window_(\d+)")
@@ -190,6 +190,11 @@ def _runs_below(logdir: Path) -> Iterator[Run]:
 
 def _raise(error: OSError) -> None:
     raise error
+
+
+def findings_of(window: Path) -> WindowReport | None:
+    """The findings that lie in a window's directory; None where there are none of this version."""
+    return _decoded(window / FINDINGS)
 
 
 def _decoded(path: Path) -> WindowReport | None:

@@ -83,7 +83,7 @@ def sections(
 ) -> list[Section]:
     """The report, without the sections that have nothing to say. others: traces of other ranks beside this one."""
     found = [
-        _verdict(report),
+        verdict_section(report),
         _measured(report, others),
         _steps(report, options.rows),
         device_section(report),
@@ -106,7 +106,8 @@ def verdict_style(label: VerdictLabel) -> str:
     return STYLE_OF_VERDICT.get(label, WAITING)
 
 
-def _verdict(report: WindowReport) -> Section:
+def verdict_section(report: WindowReport) -> Section:
+    """What bounds the step, by which measures, and what to do."""
     verdict = report.verdict
     blocks: list[Block] = [Paragraph(MEANING[verdict.label])]
     if verdict.evidence:

@@ -159,6 +159,8 @@ def _window(trace: Trace, found: Steps, work: Work, stray: int, lost_launches: i
         launches_without_work=lost_launches,
         cost_us=_cost_us(facts.cost) if facts is not None else None,
         warnings=warnings,
+        trigger=facts.trigger if facts is not None else None,
+        cause=facts.cause if facts is not None else None,
     )
 
 

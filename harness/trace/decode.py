@@ -129,6 +129,8 @@ class HarnessFacts(msgspec.Struct):
     rank: Whole | None = None
     world_size: Whole | None = None
     cost: dict[str, Any] | None = None
+    trigger: str | None = None
+    cause: str | None = None
 
 
 class Header(msgspec.Struct):

@@ -56,8 +56,16 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """Kernel, copy and graph launches in the window that no device event answers: lost device events."""
     cost_us: float | None = None
     """What the window took from the job: extra time of its warm-up and recorded steps against the unprofiled
-    median, plus the time that the loop stood still, as far as that was known when the trace was written."""
+    median, plus the time that the loop stood still. In a trace alone as far as it was known when that was written; in
+    `window.json` all of it."""
+    stalls_us: dict[str, float] | None = None
+    """How long the loop stood still: `start_us` (the warm-up begins), `begin_us` (recording begins), `stop_us` and
+    `export_us` (the window's end). None where only the trace is there."""
     warnings: list[str] = []
+    trigger: str | None = None
+    """Why it was recorded: `schedule`, `request` or `slow`; None where the harness did not write it."""
+    cause: str | None = None
+    """What set it off, where no schedule did."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

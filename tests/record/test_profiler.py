@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from harness.record import Profiler, RecordedWindow, Schedule, TraceOptions, span
+from harness.record import Profiler, PublishedWindow, Schedule, TraceOptions, span
 from tests import reading
 from tests.launch import tree
 
@@ -89,7 +89,8 @@ def test_nothing_but_complete_windows_is_ever_visible_in_the_logdir(logdir: Path
     def watch() -> None:
         while not over.is_set():
             for path in tree(logdir) if logdir.is_dir() else ():
-                if not path.startswith(f"{RUN}/profile/window_") and not f"{RUN}/profile".startswith(path):
+                ours = path.startswith((f"{RUN}/profile/window_", f"{RUN}/.trigger."))
+                if not ours and not f"{RUN}/profile".startswith(path):
                     strange.add(path)
             for window in (logdir / RUN).glob("profile/*"):
                 files = tuple(sorted((file.name, file.stat().st_size) for file in window.iterdir()))
@@ -161,9 +162,9 @@ def test_a_window_without_unprofiled_steps_before_it_says_so(logdir: Path) -> No
 
 
 def test_the_callback_gets_each_window_once_it_is_there(logdir: Path) -> None:
-    windows: list[RecordedWindow] = []
+    windows: list[PublishedWindow] = []
 
-    def take(window: RecordedWindow) -> None:
+    def take(window: PublishedWindow) -> None:
         assert reading.steps(window.path)
         windows.append(window)
 
@@ -420,7 +421,7 @@ def test_failures_count_in_a_row_only(logdir: Path, caplog: pytest.LogCaptureFix
 
 
 def test_a_callback_that_fails_costs_nothing_but_a_warning(logdir: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def fail(window: RecordedWindow) -> None:
+    def fail(window: PublishedWindow) -> None:
         raise ValueError("mine")
 
     with caplog.at_level(logging.WARNING, "harness"):
@@ -430,7 +431,7 @@ def test_a_callback_that_fails_costs_nothing_but_a_warning(logdir: Path, caplog:
 
 
 def test_time_between_end_step_and_begin_step_is_no_part_of_a_step(logdir: Path) -> None:
-    windows: list[RecordedWindow] = []
+    windows: list[PublishedWindow] = []
     schedule = Schedule(wait=12, warmup=1, active=3, repeat=1)
     x = torch.ones(8, 8)
     with Profiler(logdir, RUN, schedule, CPU, on_window=windows.append) as profiler:

@@ -1,0 +1,133 @@
+"""One window's findings as points of curves: which tags there are, and that they stay few."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import get_args
+
+from harness.trace.schema import DeviceTime, IdleCause, Phase, WindowReport
+
+MIB = 1024**2
+LEADERS = 6
+"""Of each window, so many operators and phases may become curves."""
+MOST_CURVES = 12
+"""Of operators, and of phases, over the whole run: more lines than these nobody tells apart."""
+WORTH_A_CURVE = 0.02
+"""Of the window's time: less is noise, whose leaders change from window to window."""
+REST = "everything else"
+
+
+class Leaders:
+    """The names that have a curve. Once in, a name stays for the run, so that no curve has holes."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def take(self, times: Mapping[str, float]) -> None:
+        """Let the largest of a window in, as long as there is room."""
+        whole = sum(times.values())
+        for name in sorted(times, key=lambda name: -times[name])[:LEADERS]:
+            if len(self.names) < MOST_CURVES and name not in self.names and times[name] >= WORTH_A_CURVE * whole > 0:
+                self.names.append(name)
+
+    def of(self, values: Mapping[str, float]) -> dict[str, float]:
+        """The value of every name, 0 for one that is not in this window."""
+        return {name: values.get(name, 0.0) for name in self.names}
+
+
+class Points:
+    """From reports, in the order of their steps, to scalars by tag."""
+
+    def __init__(self) -> None:
+        self._operators, self._phases = Leaders(), Leaders()
+        self._before: int | None = None
+
+    def take(self, report: WindowReport, step: int) -> dict[str, float]:
+        """The window's scalars. Times are milliseconds, of one step where the tag says no other thing."""
+        found = {**_window(report), **_idle(report), **self._overhead(report, step)}
+        operators = operator_times(report)
+        self._operators.take(operators)
+        chosen = self._operators.of(operators)
+        chosen[REST] = sum(operators.values()) - sum(chosen.values())
+        found |= {f"operators/{name}": us / 1e3 for name, us in chosen.items()}
+        self._phases.take({phase.name: phase.host_us for phase in parts_of_step(report)})
+        found |= _shares("phases", self._phases, {phase.name: phase.host_share for phase in report.phases})
+        if report.device:
+            device = {phase.name: phase.device_share for phase in report.phases}
+            found |= _shares("phases_device", self._phases, device)
+        return {tag: value for tag, value in found.items() if math.isfinite(value)}
+
+    def _overhead(self, report: WindowReport, step: int) -> dict[str, float]:
+        """The window's cost over all the time since the one before it, or since the job's first step."""
+        cost, step_us = report.window.cost_us, report.step_time.unprofiled_median_us
+        since, self._before = step - (self._before or 0), step
+        if cost is None or not step_us or since <= 0:
+            return {}
+        return {"window/overhead": cost / (since * step_us + cost)}
+
+
+def operator_times(report: WindowReport) -> dict[str, float]:
+    """Self time of each operator in one step (µs): on the device where one worked, else on the host."""
+    device, steps = bool(report.totals.device_time_us), max(report.window.steps, 1)
+    times: dict[str, float] = {}
+    for row in report.operators:
+        if row.device_type == "cpu" and not row.is_annotation:
+            own = row.self_device_time_us if device else row.self_cpu_time_us
+            times[row.name] = times.get(row.name, 0.0) + own / steps
+    return times
+
+
+def parts_of_step(report: WindowReport) -> Iterable[Phase]:
+    """The phases that have a name of their own."""
+    return (phase for phase in report.phases if phase.name != REST)
+
+
+def busiest(report: WindowReport) -> DeviceTime | None:
+    """The device whose times stand for the window; None where none worked."""
+    return max(report.device, key=lambda device: device.busy_fraction, default=None)
+
+
+def _shares(group: str, phases: Leaders, shares: Mapping[str, float]) -> dict[str, float]:
+    if not shares:
+        return {}
+    chosen = phases.of(shares)
+    chosen[REST] = sum(shares.values()) - sum(chosen.values())
+    return {f"{group}/{name}": share for name, share in chosen.items()}
+
+
+def _window(report: WindowReport) -> dict[str, float]:
+    window, times, steps = report.window, report.step_time, max(report.window.steps, 1)
+    found: dict[str, float | None] = {
+        "window/step_ms_unprofiled": _ms(times.unprofiled_median_us),
+        "window/step_ms_profiled": _ms(times.profiled_median_us),
+        "window/cost_ms": _ms(window.cost_us),
+        "window/lost_events": window.lost_events + window.launches_without_work,
+        "window/verdict_confidence": report.verdict.confidence,
+    }
+    device = busiest(report)
+    if device is not None:
+        found |= {
+            "window/device_busy": device.busy_fraction,
+            "window/exposed_copies_ms": device.exposed_memcpy_us / steps / 1e3,
+            "window/exposed_communication_ms": device.exposed_communication_us / steps / 1e3,
+        }
+    if report.memory is not None:
+        found |= {
+            "window/peak_allocated_mib": report.memory.peak_allocated_bytes / MIB,
+            "window/peak_reserved_mib": report.memory.peak_reserved_bytes / MIB,
+        }
+    return {tag: value for tag, value in found.items() if value is not None}
+
+
+def _idle(report: WindowReport) -> dict[str, float]:
+    """Idle time of a step by reason, every reason in every window of a device."""
+    if not report.device:
+        return {}
+    steps = max(report.window.steps, 1)
+    times = {row.reason: row.time_us for row in report.idle}
+    return {f"idle/{reason}": times.get(reason, 0.0) / steps / 1e3 for reason in get_args(IdleCause)}
+
+
+def _ms(us: float | None) -> float | None:
+    return None if us is None else us / 1e3

@@ -1,0 +1,206 @@
+"""Which traces stay: the disk is finite, the findings in ``window.json`` are small and stay for ever."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+GIB = 1024**3
+
+
+class Keep(msgspec.Struct, frozen=True, kw_only=True):
+    """Limits on the traces of one run; None limits nothing."""
+
+    windows: int | None = None
+    """Traces."""
+    bytes: int | None = 20 * GIB
+    """Of all traces together."""
+    age_s: float | None = None
+    """A trace's age, counted from the newest one."""
+
+
+def parse_bytes(text: str) -> int:
+    """``500 MB``, ``20GiB`` or a plain number of bytes, as bytes.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    return int(_quantity(text, _SIZES, "a size as 500MB or 20GiB"))
+
+
+def parse_seconds(text: str) -> float:
+    """``90m``, ``12h``, ``30d`` or a plain number of seconds, as seconds.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    return _quantity(text, _TIMES, "a time as 90m, 12h or 30d")
+
+
+_SIZES = {"": 1, "b": 1, **{f"{unit}b": 1000**power for power, unit in enumerate("kmgt", 1)}}
+_SIZES |= {f"{unit}ib": 1024**power for power, unit in enumerate("kmgt", 1)}
+_TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _quantity(text: str, units: Mapping[str, int], expected: str) -> float:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if match is None or match[2] not in units or not float(match[1]):
+        raise ValueError(f"must be {expected}, more than 0")
+    return float(match[1]) * units[match[2]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """A window whose trace is there."""
+
+    step: int
+    bytes: int
+    time: float
+    """When it was written, seconds."""
+    step_us: float | None = None
+    verdict: str | None = None
+
+
+def expendable(stored: Sequence[Stored], keep: Keep) -> list[Stored]:
+    """The windows whose traces have to go, in that order.
+
+    The oldest go first. The first window, the slowest, and both sides of a change of verdict go only when nothing
+    else is left to meet a limit on number or size, and never for their age. The newest stays in any case.
+
+    Args:
+        stored: All windows with a trace, by step.
+    """
+    if not stored:
+        return []
+    notable = {window.step for window in _notable(stored)}
+    ordinary = [window for window in stored if window.step not in notable]
+    # Of the notable ones a change of verdict goes before the slowest, and the first window last.
+    slowest = _slowest(stored)
+    special = sorted(
+        (window for window in stored[:-1] if window.step in notable),
+        key=lambda window: (window is stored[0], window is slowest, window.step),
+    )
+    count, size = len(stored), sum(window.bytes for window in stored)
+    gone: list[Stored] = []
+    for window in [*ordinary, *special]:
+        age_s = stored[-1].time - window.time
+        too_old = keep.age_s is not None and age_s > keep.age_s and window.step not in notable
+        too_many = keep.windows is not None and count > keep.windows
+        too_large = keep.bytes is not None and size > keep.bytes
+        if too_old or too_many or too_large:
+            gone.append(window)
+            count, size = count - 1, size - window.bytes
+    return gone
+
+
+def _notable(stored: Sequence[Stored]) -> Iterator[Stored]:
+    yield stored[0]
+    yield stored[-1]
+    slowest = _slowest(stored)
+    if slowest is not None:
+        yield slowest
+    judged = [window for window in stored if window.verdict is not None]
+    for before, after in pairwise(judged):
+        if before.verdict != after.verdict:
+            yield before
+            yield after
+
+
+def _slowest(stored: Sequence[Stored]) -> Stored | None:
+    timed = [window for window in stored if window.step_us is not None]
+    return max(timed, key=lambda window: window.step_us or 0.0, default=None)
+
+
+class _Verdict(msgspec.Struct):
+    label: str
+
+
+class _StepTime(msgspec.Struct):
+    profiled_median_us: float | None
+    unprofiled_median_us: float | None
+
+
+class _Findings(msgspec.Struct):
+    """What of ``window.json`` is asked here."""
+
+    step_time: _StepTime
+    verdict: _Verdict
+
+
+@dataclass
+class Retention:
+    """Keeps the traces of one run within limits; remembers what it has read."""
+
+    profile: Path
+    findings: str
+    _known: dict[str, Stored] = field(default_factory=dict)
+
+    def make_room(self, keep: Keep, *, incoming: Path | None = None) -> list[str]:
+        """Remove traces until the limits hold, also once ``incoming``, the newest, has joined them.
+
+        Only the trace files go, by unlink: who has one open reads on, and no directory disappears.
+
+        Returns:
+            The names of the windows whose traces are gone.
+        """
+        folders = [*self._windows(), *([incoming] if incoming is not None else [])]
+        by_step = {step: folder for folder in folders if (step := _step(folder)) is not None}
+        stored = {step: self._stored(folder, step) for step, folder in sorted(by_step.items())}
+        present = [window for window in stored.values() if window.bytes]
+        removed = []
+        for window in expendable(present, keep):
+            folder = by_step[window.step]
+            for trace in _traces(folder):
+                trace.unlink(missing_ok=True)
+            self._known.pop(folder.name, None)
+            removed.append(folder.name)
+        return removed
+
+    def _windows(self) -> list[Path]:
+        try:
+            return [self.profile / name for name in os.listdir(self.profile) if name.startswith("window_")]
+        except OSError:
+            return []
+
+    def _stored(self, folder: Path, step: int) -> Stored:
+        known = self._known.get(folder.name)
+        if known is not None:
+            return known
+        sizes = [trace.stat() for trace in _traces(folder)]
+        step_us = verdict = None
+        if sizes:
+            try:
+                findings = msgspec.json.decode((folder / self.findings).read_bytes(), type=_Findings)
+            except (OSError, msgspec.MsgspecError):
+                pass
+            else:
+                step_us = findings.step_time.unprofiled_median_us or findings.step_time.profiled_median_us
+                verdict = findings.verdict.label
+        stored = Stored(
+            step=step,
+            bytes=sum(size.st_size for size in sizes),
+            time=max((size.st_mtime for size in sizes), default=0.0),
+            step_us=step_us,
+            verdict=verdict,
+        )
+        if folder.parent == self.profile:
+            self._known[folder.name] = stored
+        return stored
+
+
+def _step(folder: Path) -> int | None:
+    digits = folder.name.removeprefix("window_").partition(".")[0]
+    return int(digits) if digits.isdigit() else None
+
+
+def _traces(folder: Path) -> list[Path]:
+    try:
+        return [folder / name for name in os.listdir(folder) if ".pt.trace.json" in name]
+    except OSError:
+        return []

@@ -1,0 +1,138 @@
+"""Asking a running job for a window: the files that a command and the job's profiler leave each other.
+
+They lie in the run directory, so any host that shares the file system can ask. A request is linked into place
+whole, and only where none is waiting; an answer is renamed into place. ::
+
+    .trigger.lock           the profiler's, held while it listens: its host and process
+    .trigger.request.json   a command's, until the profiler takes it
+    .trigger.answer.json    the profiler's, to the request that it took last
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from harness.files import atomic_write
+
+T = TypeVar("T")
+
+LISTENER = ".trigger.lock"
+REQUEST = ".trigger.request.json"
+ANSWER = ".trigger.answer.json"
+
+
+class Listener(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds the lock file."""
+
+    host: str
+    pid: int
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One window, please."""
+
+    id: str
+    steps: int | None = None
+    """None records as many as the schedule's windows do."""
+    with_stack: bool = False
+    memory: bool = False
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of a request."""
+
+    id: str
+    state: Literal["planned", "recorded", "failed"]
+    window: str | None = None
+    """The name of the window's directory."""
+    first_step: int | None = None
+    steps: int | None = None
+    reason: str | None = None
+    """Why it failed."""
+
+
+def new_request(*, steps: int | None, with_stack: bool, memory: bool) -> Request:
+    return Request(id=secrets.token_hex(8), steps=steps, with_stack=with_stack, memory=memory)
+
+
+def place(run: Path, request: Request) -> bool:
+    """Leave a request in the run; False where another one waits there."""
+    temporary = run / f"{REQUEST}.{request.id}"
+    temporary.write_bytes(msgspec.json.encode(request))
+    try:
+        os.link(temporary, run / REQUEST)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    return True
+
+
+def withdraw(run: Path, request: Request) -> None:
+    """Take the request back if it still waits."""
+    if read_request(run) == request:
+        (run / REQUEST).unlink(missing_ok=True)
+
+
+def read_request(run: Path) -> Request | None:
+    """The request that waits in the run; None where there is none that can be understood."""
+    return _read(run / REQUEST, Request)
+
+
+def write_answer(run: Path, answer: Answer) -> None:
+    with atomic_write(run / ANSWER) as file:
+        file.write(msgspec.json.encode(answer))
+
+
+def read_answer(run: Path, request: Request) -> Answer | None:
+    """The answer to this request; None until there is one."""
+    answer = _read(run / ANSWER, Answer)
+    return answer if answer is not None and answer.id == request.id else None
+
+
+def hold(run: Path, listener: Listener) -> int | None:
+    """Hold the run's lock file, which the end of the process releases too; None where another process does.
+
+    Returns:
+        The descriptor to close.
+    """
+    lock = os.open(run / LISTENER, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    os.truncate(lock, 0)
+    os.write(lock, msgspec.json.encode(listener))
+    return lock
+
+
+def listener(run: Path) -> tuple[Listener, bool] | None:
+    """Who listens in the run, and whether it holds the lock as far as this host can tell; None where nobody has."""
+    found = _read(run / LISTENER, Listener)
+    if found is None:
+        return None
+    try:
+        lock = os.open(run / LISTENER, os.O_RDONLY)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return found, True
+    finally:
+        os.close(lock)
+    return found, False
+
+
+def _read(path: Path, kind: type[T]) -> T | None:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (OSError, msgspec.MsgspecError):
+        return None

@@ -1,0 +1,122 @@
+"""Memory snapshots in the format that torch documents."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from harness.record.snapshots import MemorySnapshots, describe
+from harness.trace.snapshot import UNKNOWN, Allocation, SnapshotError, read_snapshot
+
+MIB = 2**20
+
+
+def frame(filename: str, line: int, name: str) -> dict[str, Any]:
+    return {"filename": filename, "line": line, "name": name}
+
+
+TORCH = frame("/usr/lib/python3.11/site-packages/torch/nn/functional.py", 2000, "linear")
+FORWARD = [TORCH, frame("/home/me/job/net.py", 12, "forward"), frame("/home/me/job/train.py", 40, "main")]
+CPP = frame("??", 0, "at::empty_cuda")
+
+
+def block(size: int, state: str = "active_allocated", frames: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    return {"address": 0, "size": size, "requested_size": size, "state": state, "frames": frames or []}
+
+
+def segment(*blocks: dict[str, Any]) -> dict[str, Any]:
+    total = sum(one["size"] for one in blocks)
+    active = sum(one["size"] for one in blocks if one["state"] == "active_allocated")
+    return {
+        "device": 0,
+        "address": 0,
+        "total_size": total,
+        "allocated_size": active,
+        "active_size": active,
+        "requested_size": active,
+        "stream": 0,
+        "segment_type": "large",
+        "segment_pool_id": (0, 0),
+        "is_expandable": False,
+        "frames": [],
+        "blocks": list(blocks),
+    }
+
+
+def written(path: Path, *segments: dict[str, Any]) -> Path:
+    snapshot = {"segments": list(segments), "device_traces": [[]], "allocator_settings": {}, "external_annotations": []}
+    path.write_bytes(pickle.dumps(snapshot))
+    return path
+
+
+@pytest.fixture
+def snapshot(tmp_path: Path) -> Path:
+    return written(
+        tmp_path / "oom_00000012.pickle",
+        segment(block(6 * MIB, frames=FORWARD), block(2 * MIB, "inactive"), block(4 * MIB, frames=[CPP, *FORWARD])),
+        segment(block(8 * MIB), block(1 * MIB, "inactive"), block(3 * MIB, "active_pending_free", FORWARD[1:])),
+    )
+
+
+def test_live_blocks_are_summed_by_the_innermost_line_of_ones_own(snapshot: Path) -> None:
+    found = read_snapshot(snapshot)
+    assert found.allocations == [
+        Allocation(10 * MIB, 2, "net.py(12): forward", "linear"),
+        Allocation(8 * MIB, 1, UNKNOWN, ""),
+        Allocation(3 * MIB, 1, "net.py(12): forward", "forward"),
+    ]
+    assert (found.allocated, found.reserved, found.largest_free) == (21 * MIB, 24 * MIB, 2 * MIB)
+
+
+def test_a_library_that_allocates_by_itself_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path / "s.pickle", segment(block(MIB, frames=[TORCH])), segment(block(MIB // 2, frames=[CPP])))
+    assert [row.line for row in read_snapshot(path).allocations] == [
+        "functional.py(2000): linear",
+        "??(0): at::empty_cuda",
+    ]
+
+
+class _Evil:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("touch /tmp/harness_was_here",)
+
+
+@pytest.mark.parametrize("content", [b"", b"no pickle", pickle.dumps([1]), pickle.dumps({"segments": [_Evil()]})])
+def test_what_is_no_snapshot_is_refused_and_runs_nothing(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "s.pickle"
+    path.write_bytes(content)
+    with pytest.raises(SnapshotError, match="is no memory snapshot"):
+        read_snapshot(path)
+
+
+def test_the_list_beside_it_and_the_log_name_the_largest(snapshot: Path, caplog: pytest.LogCaptureFixture) -> None:
+    describe(snapshot, 12)
+    text = snapshot.with_suffix(".md").read_text()
+    assert text.startswith("## Out of memory in step 12\n")
+    assert "| 10.0 MiB | 47.6 % | 2 | `net.py(12): forward` | `linear` |" in text
+    (message,) = caplog.messages
+    assert message.startswith("step 12: out of memory with 21.0 MiB allocated: 10.0 MiB by net.py(12): forward; ")
+
+
+def test_without_a_device_there_is_nothing_to_write(tmp_path: Path) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("there is a device here")
+    snapshots = MemorySnapshots(tmp_path, every_window=True, every=1, on_oom=True)
+    snapshots.start()
+    snapshots.window_over(3)
+    snapshots.failed(torch.cuda.OutOfMemoryError("no more"), 3)
+    snapshots.stop()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reading_one_loads_no_torch() -> None:
+    program = "import sys, harness.trace.snapshot, harness.report.snapshot; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
