@@ -59,7 +59,7 @@ class Trigger:
     """Hears requests in a run directory; see :mod:`harness.request`.
 
     Args:
-        run: The run directory; made if it is not there.
+        run: The run directory; made if it is not there, and taken away again if nothing came into it.
         wake: Called from the thread when a request has come.
     """
 
@@ -67,6 +67,7 @@ class Trigger:
         self._run = run
         self._wake = wake
         self._lock: int | None = None
+        self._made: list[Path] = []
         self._over = threading.Event()
         self._something_to_say = threading.Event()
         self._answers: SimpleQueue[Answer] = SimpleQueue()
@@ -77,6 +78,7 @@ class Trigger:
     def start(self) -> None:
         """Listen; where that cannot be, the job goes on without."""
         try:
+            self._made = [folder for folder in (self._run, *self._run.parents) if not folder.exists()]
             self._run.mkdir(parents=True, exist_ok=True)
             self._lock = request.hold(self._run, Listener(host=socket.gethostname(), pid=os.getpid()))
             if self._lock is None:
@@ -137,6 +139,8 @@ class Trigger:
         with suppress(OSError):
             self._write_answers()
             (self._run / request.LISTENER).unlink(missing_ok=True)
+            for folder in self._made:
+                folder.rmdir()
         os.close(self._lock)
         self._lock = None
 
