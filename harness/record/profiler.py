@@ -119,7 +119,7 @@ class Profiler:
         )
 
         self._step = first_step
-        self._window: Window | None = None
+        self._expect(None)
         self._demand: Demand | None = None
         self._slow = slow if self._schedule is not None else None
         self._snapshots = snapshots or MemorySnapshots(Path(logdir) / run)
@@ -235,16 +235,22 @@ class Profiler:
         self._trigger.close()
         self._snapshots.stop()
         self._hand_on(self._publisher.drain(self.drain_s))
+        self._trigger.leave_nothing_empty()
 
     def _plan(self, schedule: Schedule, *, after: int | None = None) -> None:
-        """Find the next window, and wake in time to measure unprofiled steps before it."""
+        """Find the next window."""
         window = schedule.next_window(self._step if after is None else after, passed_over=self._passed_over)
         while window and self._is_there(window_name(window.first)):
             # A job resumed from an older checkpoint comes past windows that it has recorded already.
             window = schedule.next_window(window.end, passed_over=self._passed_over)
         self._sleep()
-        self._window = window
+        self._expect(window)
         self._doze()
+
+    def _expect(self, window: Window | None) -> None:
+        """The next window; to be looked at in time to measure unprofiled steps before it."""
+        self._window, self._unwanted = window, False
+        self._look_at = math.inf if window is None else window.warmup - REFERENCE_STEPS
 
     def _is_there(self, name: str) -> bool:
         return self._publisher.has(name) or (self._staging.profile / name).exists()
@@ -257,7 +263,8 @@ class Profiler:
         return max(0, schedule.cycles_before(first_step) - recorded) if recorded else 0
 
     def _sleep(self) -> None:
-        self._window, self._wake, self._attentive = None, math.inf, False
+        self._expect(None)
+        self._wake, self._attentive = math.inf, False
 
     def _wake_up(self) -> None:
         """Look at the next step, whatever the schedule says; called from the trigger's thread too."""
@@ -280,7 +287,8 @@ class Profiler:
         while window is not None and self._is_there(window_name(window.first)):
             warmup += 1
             window = demand.schedule(self._schedule, warmup).next_window(warmup)
-        self._demand, self._window = demand, window
+        self._demand = demand
+        self._expect(window)
         if window is not None:
             self._trigger.planned(demand, window)
 
@@ -304,10 +312,9 @@ class Profiler:
             self._wake_up()
 
     def _next_wake(self) -> float:
-        window = math.inf if self._window is None else self._window.warmup - REFERENCE_STEPS
         # Nobody would hear of a window before the next one begins.
         listen = self._step + LISTEN_STEPS if self._publisher.waiting else math.inf
-        return min(window, listen, self._snapshot_due)
+        return min(self._look_at, listen, self._snapshot_due)
 
     def _next_snapshot(self, step: int) -> float:
         every = self._snapshots.every
@@ -315,24 +322,30 @@ class Profiler:
 
     def _begin_step(self) -> None:
         if self._recording is None:
-            self.poll()
+            if not self._attentive:
+                self.poll()
             if self._step >= self._snapshot_due:
                 self._snapshots.write(self._step)
                 self._snapshot_due = self._next_snapshot(self._step)
             if self._demand is None and self._trigger.pending:
                 self._heed_trigger()
             window = self._window
-            if window is None or self._step < window.warmup - REFERENCE_STEPS:
+            if window is None or self._step < self._look_at:
                 self._doze()
                 return
-            self._attentive = True
-            if self._step == window.warmup and not self._is_wanted():
+            if self._step < window.warmup and not self._attentive and not self._is_wanted():
+                # To time the steps ahead of a window that will not be costs something too.
+                self._look_at, self._unwanted = window.warmup, True
+                self._doze()
+                return
+            if self._step == window.warmup and (self._unwanted or not self._is_wanted()):
                 assert self._schedule is not None
                 self._passed_over += self._demand is None
                 self._give_up("the publisher is behind")
                 self._reference = StepClock(cuda=self._cuda)
                 self._plan(self._schedule, after=self._step + 1)
                 return
+            self._attentive = True
             if self._step == window.warmup:
                 with self._survive():
                     self._start(window)
@@ -391,6 +404,7 @@ class Profiler:
             self._budget.spend(cost.total_us / 1e6)
         if raw is None:
             return
+        handed_over = time.perf_counter()
         job = Job(
             first_step=recording.window.first,
             steps=recording.steps,
@@ -408,6 +422,8 @@ class Profiler:
         except OSError:
             recording.discard()
             raise
+        finally:
+            self._budget.charge(time.perf_counter() - handed_over)
         demand, self._demand = self._demand, None
         if demand is not None:
             self._trigger.recorded(demand, recording.name)
@@ -415,11 +431,14 @@ class Profiler:
 
     def _hand_on(self, windows: Iterable[PublishedWindow]) -> None:
         for window in windows:
+            started = time.perf_counter()
             try:
                 if self._on_window is not None:
                     self._on_window(window)
             except Exception as error:
                 log.warning("%s is published, but could not be shown: %s: %s", window.path, type(error).__name__, error)
+            finally:
+                self._budget.charge(time.perf_counter() - started)
 
     @contextmanager
     def _survive(self) -> Iterator[None]:

@@ -59,7 +59,7 @@ class Trigger:
     """Hears requests in a run directory; see :mod:`harness.request`.
 
     Args:
-        run: The run directory; made if it is not there, and taken away again if nothing came into it.
+        run: The run directory; made if it is not there.
         wake: Called from the thread when a request has come.
     """
 
@@ -139,10 +139,14 @@ class Trigger:
         with suppress(OSError):
             self._write_answers()
             (self._run / request.LISTENER).unlink(missing_ok=True)
-            for folder in self._made:
-                folder.rmdir()
         os.close(self._lock)
         self._lock = None
+
+    def leave_nothing_empty(self) -> None:
+        """Take away the folders that were made to listen in, once all that may come into them has come."""
+        with suppress(OSError):
+            for folder in self._made:
+                folder.rmdir()
 
     def _say(self, demand: Demand, **answer: object) -> None:
         if demand.id is not None:
