@@ -57,7 +57,8 @@ class OverheadBudget:
         self._account.latest_s = cost_s
 
     def charge(self, seconds: float) -> None:
-        """Something besides the window itself, as showing what it found, has taken this long."""
+        """Something besides the window itself, as showing what it found, has taken this long; less than nothing
+        takes back what is counted twice."""
         self._account.spent_s += seconds
 
     @property

@@ -177,12 +177,14 @@ class Profiler:
         if self._slow is not None:
             self._watch_pace(self._slow)
         if self._attentive:
-            self._end_step()
+            with self._charged():
+                self._end_step()
 
     def begin_step(self) -> None:
         """Say that the next step begins."""
         if self._step >= self._wake:
-            self._begin_step()
+            with self._charged():
+                self._begin_step()
         if self._slow is not None and self._recording is None:
             self._slow.begin()
 
@@ -218,7 +220,8 @@ class Profiler:
         between :meth:`end_step` and :meth:`begin_step`.
         """
         if self._recording is None:
-            self._hand_on(self._publisher.poll())
+            with self._charged():
+                self._hand_on(self._publisher.poll())
 
     def end_window(self) -> None:
         """End the window that is under way, if one is: it becomes ``partial`` if it holds a whole step."""
@@ -323,7 +326,7 @@ class Profiler:
     def _begin_step(self) -> None:
         if self._recording is None:
             if not self._attentive:
-                self.poll()
+                self._hand_on(self._publisher.poll())
             if self._step >= self._snapshot_due:
                 self._snapshots.write(self._step)
                 self._snapshot_due = self._next_snapshot(self._step)
@@ -402,9 +405,9 @@ class Profiler:
         finally:
             cost = recording.cost
             self._budget.spend(cost.total_us / 1e6)
+            self._budget.charge(-sum(cost.stalls_us.values()) / 1e6)  # as part of all the time here
         if raw is None:
             return
-        handed_over = time.perf_counter()
         job = Job(
             first_step=recording.window.first,
             steps=recording.steps,
@@ -422,8 +425,6 @@ class Profiler:
         except OSError:
             recording.discard()
             raise
-        finally:
-            self._budget.charge(time.perf_counter() - handed_over)
         demand, self._demand = self._demand, None
         if demand is not None:
             self._trigger.recorded(demand, recording.name)
@@ -431,14 +432,21 @@ class Profiler:
 
     def _hand_on(self, windows: Iterable[PublishedWindow]) -> None:
         for window in windows:
-            started = time.perf_counter()
             try:
                 if self._on_window is not None:
                     self._on_window(window)
             except Exception as error:
                 log.warning("%s is published, but could not be shown: %s: %s", window.path, type(error).__name__, error)
-            finally:
-                self._budget.charge(time.perf_counter() - started)
+
+    @contextmanager
+    def _charged(self) -> Iterator[None]:
+        """All time in here is the profiling's, and on its budget: also what timing a step, handing a window over and
+        showing what it found take."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._budget.charge(time.perf_counter() - started)
 
     @contextmanager
     def _survive(self) -> Iterator[None]:
