@@ -149,6 +149,21 @@ class RunDirectory:
             log.warning("%s could not be written: %s", self.path / MANIFEST, error)
 
 
+class FollowedRun(RunDirectory):
+    """The same directory as the other ranks of the job see it: rank 0 makes it, holds it and writes to it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def write(self) -> None:
+        self._written = time.monotonic()
+
+
 def read_manifest(run: Path) -> Manifest:
     """The manifest of the run in ``run``, with status ``killed`` where it claims to run and nobody holds it.
 
@@ -187,7 +202,7 @@ def now() -> str:
 
 def command_line() -> str:
     """The command of this process, as one would type it: without what ``train`` adds for a sweep."""
-    added = ("sweep=", "hydra.job.config.override_dirname.exclude_keys=")
+    added = ("sweep=", "hydra.job.config.override_dirname.exclude_keys=", "hydra.run.dir=")
     return f"{Path(sys.argv[0]).name} {shlex.join(text for text in sys.argv[1:] if not text.startswith(added))}"
 
 

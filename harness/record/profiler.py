@@ -8,8 +8,9 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,9 @@ from typing import Any, Self
 import torch
 from torch.profiler import ProfilerActivity
 
+from harness.agreement import Appointment, Meeting
 from harness.publish import Job, Keep, PublishedWindow, Publisher, Staging
+from harness.publish.ranks import Handover, RankStaging
 from harness.publish.staging import window_name
 from harness.record import spans
 from harness.record.budget import OverheadBudget, account_of
@@ -37,6 +40,10 @@ REFERENCE_STEPS = 10
 """Unprofiled steps timed just before each window, against which the window's own are compared."""
 FAILURES_BEFORE_OFF = 3
 """Failures of torch's profiler in a row, a full disk not counted, after which it is left alone."""
+PARTIAL_TIMEOUT_S = 10.0
+"""How long a window that was cut short waits for other ranks at most: one of them may be what cut it."""
+CALLS_AT_MOST = 20
+"""Appointments for one window, each twice as far ahead as the one before, after which it is given up."""
 LISTEN_STEPS = 100
 """Steps between two looks at what the publisher has finished, while something is on its way."""
 MIB = 1024**2
@@ -58,6 +65,10 @@ class Profiler:
     complete and never changes after. While the schedule waits, a step costs one comparison. At a window's end
     the loop waits for torch to stop and to export; another process reads, compresses and publishes.
 
+    Where a process group is there, every rank has one, with the same arguments and at the same step. Rank 0 decides on
+    each window, and all ranks record the same steps, into one directory: see :mod:`harness.agreement`. No rank waits
+    for another to export.
+
     Args:
         logdir: TensorBoard's logdir. Windows are staged beside it, on the same file system, because
             TensorBoard's plugin walks hidden folders too.
@@ -75,6 +86,8 @@ class Profiler:
         slow: Records a window where steps are slow, if the budget allows it; None does not look.
         snapshots: Writes what the device's allocator holds; None writes nothing.
         upload: An fsspec address to which published windows are copied; None copies nothing.
+        ranks: Which ranks record, 0 among them; None: all.
+        ranks_timeout_s: How long a window waits for the traces of other ranks; then it appears without them.
         clock: The job's time in seconds, of which ``max_overhead`` is a share; it never goes back.
 
     Raises:
@@ -98,19 +111,30 @@ class Profiler:
         slow: SlowSteps | None = None,
         snapshots: MemorySnapshots | None = None,
         upload: str | None = None,
+        ranks: Collection[int] | None = None,
+        ranks_timeout_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not _RUN_NAME.fullmatch(run) or ".." in run.split("/"):
             raise ValueError(f"run {run!r}: only letters, digits, '.', '_', '-', '=', ',' and '/' are safe")
         rank, world_size = _rank_and_world_size()
-        self._schedule = schedule if rank == 0 else None
+        self._schedule = schedule
+        self._leads = rank == 0
+        others = range(world_size) if ranks is None else ranks
+        if 0 not in others:
+            raise ValueError(f"ranks {sorted(others)}: rank 0 has to be among them")
+        self._records = rank in others
+        self._other_ranks = sorted(set(others) & set(range(1, world_size)))
+        self._ranks_timeout_s = ranks_timeout_s
         self._options = options or TraceOptions()
         self._on_window = on_window
         self._cuda = ProfilerActivity.CUDA in self._options.torch_activities()
         self.drain_s = drain_s
         self._keep = keep or Keep()
         self._max_trace_bytes = None if max_trace_mib is None else max_trace_mib * MIB
-        self._staging = Staging(Path(os.path.abspath(logdir)), run)
+        logdir = Path(os.path.abspath(logdir))
+        self._shared = Staging(logdir, run)
+        self._staging = self._shared if self._leads else RankStaging(logdir, run, rank)
         self._place = Place(
             staging=self._staging,
             worker=f"{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())}_{rank}",
@@ -121,11 +145,15 @@ class Profiler:
         self._step = first_step
         self._window: Window | None = None
         self._demand: Demand | None = None
-        self._slow = slow if self._schedule is not None else None
-        self._snapshots = snapshots or MemorySnapshots(Path(logdir) / run)
+        self._slow = slow if self._schedule is not None and self._leads else None
+        self._snapshots = snapshots if snapshots is not None and self._leads else MemorySnapshots(logdir / run)
         self._snapshot_due = self._next_snapshot(first_step)
         self._upload = upload
-        self._trigger = Trigger(Path(logdir) / run, self._wake_up)
+        self._trigger = Trigger(logdir / run, self._wake_up)
+        self._meeting = _meeting(rank, world_size, self._wake_up) if schedule is not None else None
+        self._appointment: Appointment | None = None
+        self._calls = 0
+        self._passing = False
         self._recording: Recording | None = None
         self._reference = StepClock(cuda=self._cuda)
         self._unprofiled_us: float | None = None
@@ -137,9 +165,13 @@ class Profiler:
         self._attentive = False
         if self._schedule is not None:
             # Torch imports it when its profiler first starts; the 2 s are better spent before the job's first step.
-            import_module("torch._inductor.config")
-            self._staging.make()
-        self._publisher = Publisher(self._staging)
+            if self._records:
+                import_module("torch._inductor.config")
+            if self._leads:
+                self._staging.make()
+        self._publisher: Publisher | Handover = (
+            Handover(self._staging) if isinstance(self._staging, RankStaging) else Publisher(self._staging)
+        )
         if self._schedule is not None:
             if first_step:
                 account = account_of(self._staging.profile, first_step)
@@ -149,9 +181,13 @@ class Profiler:
 
     def __enter__(self) -> Self:
         if self._schedule is not None:
-            self._trigger.start()
+            if self._leads:
+                self._trigger.start()
+            if self._records:
+                self._publisher.start()
+            if self._meeting is not None:
+                self._meeting.start()
             self._snapshots.start()
-            self._publisher.start()
         self._budget.begin()
         self.begin_step()
         return self
@@ -188,8 +224,8 @@ class Profiler:
 
     @property
     def in_window(self) -> bool:
-        """Whether a window is under way, so that a job resumed from here would miss it."""
-        return self._recording is not None
+        """Whether a window is under way, so that a job resumed from here would miss it; the same on every rank."""
+        return self._passing or self._recording is not None
 
     @property
     def figures(self) -> dict[str, float]:
@@ -200,7 +236,7 @@ class Profiler:
         behind or for a window that was asked for, and ``profiler/waiting`` the windows that are recorded and not
         published yet.
         """
-        if self._schedule is None:
+        if self._schedule is None or not self._leads:
             return {}
         found = {
             "profiler/overhead": self._budget.overhead,
@@ -223,6 +259,7 @@ class Profiler:
     def end_window(self) -> None:
         """End the window that is under way, if one is: it becomes ``partial`` if it holds a whole step."""
         recording, self._recording = self._recording, None
+        self._passing = False
         if recording is not None:
             with self._survive():
                 self._finish(recording)
@@ -233,6 +270,8 @@ class Profiler:
         self._sleep()
         self._give_up("the job is over")
         self._trigger.close()
+        if self._meeting is not None:
+            self._meeting.close()
         self._snapshots.stop()
         self._hand_on(self._publisher.drain(self.drain_s))
 
@@ -247,11 +286,12 @@ class Profiler:
         self._doze()
 
     def _is_there(self, name: str) -> bool:
-        return self._publisher.has(name) or (self._staging.profile / name).exists()
+        waits = self._publisher.has(name) if self._leads else self._shared.has(name)
+        return waits or (self._staging.profile / name).exists()
 
     def _passed_over_before(self, schedule: Schedule, first_step: int) -> int:
         """The cycles before ``first_step`` that have no window, in a job that has recorded some."""
-        names = {path.name for path in self._staging.profile.glob("window_*")} | set(self._staging.jobs())
+        names = {path.name for path in self._staging.profile.glob("window_*")} | set(self._shared.jobs())
         firsts = (int(name.removeprefix("window_")) for name in names)
         recorded = sum(first < first_step and schedule.begins_at(first) for first in firsts)
         return max(0, schedule.cycles_before(first_step) - recorded) if recorded else 0
@@ -274,15 +314,41 @@ class Profiler:
         if self._schedule is None:
             self._trigger.failed(demand, "the profiler is off after repeated failures; see the job's log")
             return
-        # Where steps are slow now, their pace is known, and they may not stay so for long.
-        warmup = self._step + (REFERENCE_STEPS if demand.unprofiled_us is None else 0)
-        window = demand.schedule(self._schedule, warmup).next_window(warmup)
+        self._calls = 0
+        self._plan_demand(demand, self._schedule)
+
+    def _plan_demand(self, demand: Demand, schedule: Schedule) -> None:
+        # Where steps are slow now, their pace is known, and they may not stay so for long. Other ranks have to hear.
+        lead = 0 if demand.unprofiled_us is not None and self._meeting is None else REFERENCE_STEPS << self._calls
+        warmup = self._step + lead
+        window = demand.schedule(schedule, warmup).next_window(warmup)
         while window is not None and self._is_there(window_name(window.first)):
             warmup += 1
-            window = demand.schedule(self._schedule, warmup).next_window(warmup)
+            window = demand.schedule(schedule, warmup).next_window(warmup)
+        assert window is not None
+        demand = replace(demand, since=self._step)
         self._demand, self._window = demand, window
-        if window is not None:
+        if self._meeting is None:
             self._trigger.planned(demand, window)
+            return
+        for first in schedule.warmups(self._step, window.end):
+            self._meeting.settle(f"window {first}", lambda: False)
+        self._calls += 1
+        self._appointment = self._meeting.call(window.warmup, demand.encode())
+
+    def _heed_meeting(self, meeting: Meeting) -> None:
+        """Plan the window that rank 0 has announced, if its step is still to come."""
+        heard = meeting.heard
+        if heard is None or heard is self._appointment or self._schedule is None:
+            return
+        self._appointment = heard
+        if self._step > heard.step:
+            return
+        meeting.promise(heard)
+        demand = Demand.decode(heard.what)
+        # This rank has left out by itself what comes before.
+        self._demand = replace(demand, since=max(self._step, demand.since or 0))
+        self._window = self._demand.schedule(self._schedule, heard.step).next_window(heard.step)
 
     def _watch_pace(self, steps: SlowSteps) -> None:
         slow = steps.end()
@@ -300,7 +366,8 @@ class Profiler:
         """Sleep until there is something to do, or somebody asks."""
         self._wake = self._next_wake()
         # Asked for between the two lines, its wake-up call has just been overwritten.
-        if self._trigger.pending and self._demand is None:
+        announced = self._meeting is not None and not self._leads and self._meeting.heard is not self._appointment
+        if announced or (self._trigger.pending and self._demand is None):
             self._wake_up()
 
     def _next_wake(self) -> float:
@@ -314,38 +381,68 @@ class Profiler:
         return math.inf if every is None or self._schedule is None else step - step % every + every
 
     def _begin_step(self) -> None:
-        if self._recording is None:
+        if not self.in_window:
             self.poll()
             if self._step >= self._snapshot_due:
                 self._snapshots.write(self._step)
                 self._snapshot_due = self._next_snapshot(self._step)
             if self._demand is None and self._trigger.pending:
                 self._heed_trigger()
+            if self._meeting is not None and not self._leads:
+                self._heed_meeting(self._meeting)
             window = self._window
             if window is None or self._step < window.warmup - REFERENCE_STEPS:
                 self._doze()
                 return
             self._attentive = True
-            if self._step == window.warmup and not self._is_wanted():
-                assert self._schedule is not None
-                self._passed_over += self._demand is None
-                self._give_up("the publisher is behind")
-                self._reference = StepClock(cuda=self._cuda)
-                self._plan(self._schedule, after=self._step + 1)
+            if self._step == window.warmup and not self._is_agreed(window):
+                self._pass_over(window)
                 return
             if self._step == window.warmup:
+                self._passing = self._meeting is not None
                 with self._survive():
                     self._start(window)
         if self._recording is not None:
             with self._survive():
                 self._recording.begin_step()
-        elif self._attentive:
+        elif self._attentive and not self._passing:
             self._reference.begin()
+
+    def _is_agreed(self, window: Window) -> bool:
+        """Whether the window that would begin now is recorded, on every rank."""
+        meeting, appointment = self._meeting, self._appointment
+        if meeting is None:
+            return self._is_wanted()
+        if self._demand is None or appointment is None:
+            return meeting.settle(f"window {window.warmup}", self._is_wanted)
+        return meeting.settle(appointment.key, lambda: meeting.all_promised(appointment) and self._is_wanted())
 
     def _is_wanted(self) -> bool:
         # Who asks for a window has weighed its cost; it counts all the same.
         asked = self._demand is not None and self._demand.kind == "request"
-        return (asked or self._budget.allows_a_window()) and not self._publisher.behind
+        return self._records and (asked or self._budget.allows_a_window()) and not self._publisher.behind
+
+    def _pass_over(self, window: Window) -> None:
+        """Go on without the window that was to begin now."""
+        assert self._schedule is not None
+        demand, meeting, appointment = self._demand, self._meeting, self._appointment
+        self._reference = StepClock(cuda=self._cuda)
+        if demand is None:
+            self._passed_over += 1
+        elif meeting is not None:
+            self._count_displaced(self._schedule, demand, self._step)
+            unheard = self._leads and appointment is not None and not meeting.all_promised(appointment)
+            if unheard and self._calls < CALLS_AT_MOST:
+                self._plan_demand(demand, self._schedule)
+                self._doze()
+                return
+        self._give_up("the publisher is behind" if self._publisher.behind else "not every rank could be told of it")
+        self._plan(self._schedule, after=self._step + 1)
+
+    def _count_displaced(self, schedule: Schedule, demand: Demand, end: int) -> None:
+        """Of the schedule's cycles, those that a window which was asked for has taken the place of."""
+        since = self._step if demand.since is None else demand.since
+        self._passed_over += schedule.cycles_before(end) - schedule.cycles_before(since)
 
     def _start(self, window: Window) -> None:
         assert self._schedule is not None
@@ -356,8 +453,11 @@ class Profiler:
             self._unprofiled_us = demand.unprofiled_us or self._unprofiled_us
             if demand.cause is not None:
                 log.warning("step %d: %s; a window is recorded", self._step, demand.cause)
-            before, after = (self._schedule.cycles_before(s) for s in (window.warmup - REFERENCE_STEPS, window.end))
-            self._passed_over += after - before
+            self._count_displaced(self._schedule, demand, window.end)
+            if self._meeting is not None:
+                self._trigger.planned(demand, window)
+        if not self._records:
+            return
         self._recording = Recording(
             window,
             schedule=self._schedule if demand is None else demand.schedule(self._schedule, window.warmup),
@@ -370,15 +470,22 @@ class Profiler:
 
     def _end_step(self) -> None:
         recording = self._recording
-        if recording is None:
+        if recording is not None:
+            with self._survive():
+                recording.end_step()
+                if recording.complete:
+                    self._recording = None
+                    self._finish(recording)
+                    self._failures = 0
+        elif not self._passing:
             self._reference.end()
             return
-        with self._survive():
-            recording.end_step()
-            if recording.complete:
-                self._recording = None
-                self._finish(recording)
-                self._failures = 0
+        if self._passing:
+            # All ranks leave the window at the same step, whatever has become of it on this one.
+            assert self._window is not None
+            if self._step < self._window.end:
+                return
+            self._passing, self._demand = False, None
         if self._recording is None and self._schedule is not None:
             self._plan(self._schedule)
 
@@ -401,6 +508,10 @@ class Profiler:
             raw_bytes=raw.stat().st_size,
             max_trace_bytes=self._max_trace_bytes,
             keep=self._keep,
+            ranks=self._other_ranks if self._leads else [],
+            ranks_timeout_s=self._ranks_timeout_s
+            if recording.complete
+            else min(self._ranks_timeout_s, PARTIAL_TIMEOUT_S),
             upload=self._upload,
         )
         try:
@@ -428,9 +539,12 @@ class Profiler:
             yield
         except Exception as error:
             recording, self._recording = self._recording, None
+            window = self._window
             if recording is not None:
                 with suppress(Exception):
                     recording.stop()
+            if isinstance(self._publisher, Handover) and window is not None:
+                self._publisher.lose(window_name(window.first))
             self._give_up(str(error))
             # A full disk may have room again; what torch cannot do it seldom learns.
             self._failures += not isinstance(error, OSError)
@@ -441,14 +555,26 @@ class Profiler:
                 error,
                 f" ({self._failures} failures in a row: no more windows in this job)" if off else "",
             )
-            if off:
+            if off and self._meeting is None:
                 self._schedule = None
-            window = self._window
+            elif off:
+                # The other ranks go by the same windows.
+                self._records = False
+            if self._passing:
+                return
             if self._schedule is None:
                 self._sleep()
             else:
                 # Not the same one again, whose warm-up was to begin with this very step.
                 self._plan(self._schedule, after=max(self._step, window.warmup + 1 if window is not None else 0))
+
+
+def _meeting(rank: int, world_size: int, wake: Callable[[], None]) -> Meeting | None:
+    """Where the ranks agree on windows; None for one process."""
+    if world_size == 1:
+        return None
+    store = torch.distributed.distributed_c10d._get_default_store()
+    return Meeting(store, "windows", rank=rank, size=world_size, wake=wake)
 
 
 def _rank_and_world_size() -> tuple[int, int]:
