@@ -33,8 +33,8 @@ collective, so a rank that waits in vain has been called by nobody."""
 STOP_LEAD = 2
 """Steps to the first appointment for a stop."""
 
-_met: Counter[str] = Counter()
-"""Meetings that this process has had, by name; the other ranks count the same."""
+_met: Counter[tuple[str, int]] = Counter()
+"""Meetings that this process has had, by name and rank; the other ranks count the same."""
 
 
 class Appointment(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,8 +63,8 @@ class Meeting:
         # A connection of its own: nobody waits for an answer behind the process group.
         self._store = store.clone()
         # Another one about the same thing, as of a second profiler in the process, has nothing to do with this one.
-        _met[name] += 1
-        self._name, self._size, self._wake = f"{name} {_met[name]}", size, wake
+        _met[name, rank] += 1
+        self._name, self._size, self._wake = f"{name} {_met[name, rank]}", size, wake
         self.leads = rank == 0
         self.heard: Appointment | None = None
         """The newest appointment; never on rank 0."""

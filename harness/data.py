@@ -356,7 +356,7 @@ class Loader:
         self.dataset = dataset
         self._rank, self._ranks = rank, ranks
         self._seed = seed
-        self._batch_size = batch_size
+        self.batch_size = batch_size
         self._workers = workers
         self._pin_memory = pin_memory
         self._prefetch = prefetch
@@ -399,21 +399,21 @@ class Loader:
     def _batches(self) -> int:
         """Of one pass."""
         size = len(self.dataset)
-        return size if isinstance(self.dataset, Maker) else math.ceil(size / self._batch_size)
+        return size if isinstance(self.dataset, Maker) else math.ceil(size / self.batch_size)
 
     def _in_order(self, numbers: Sequence[int]) -> Iterator[Batch]:
         if isinstance(self.dataset, Maker):
             return map(self.dataset.make, numbers)
-        return self._load(_InOrder(len(self.dataset), self._batch_size, numbers))
+        return self._load(_InOrder(len(self.dataset), self.batch_size, numbers))
 
     def _shuffled(self, start: int) -> _Shuffled:
         samples = len(self.dataset)
-        if samples < self._batch_size * self._ranks:
+        if samples < self.batch_size * self._ranks:
             each = f" on each of {self._ranks} ranks" if self._ranks > 1 else ""
             raise UsageError(
-                f"data.batch_size={self._batch_size}{each} is more than the {samples} samples there are to train on"
+                f"data.batch_size={self.batch_size}{each} is more than the {samples} samples there are to train on"
             )
-        return _Shuffled(samples, self._batch_size, self._seed, start, self._rank, self._ranks)
+        return _Shuffled(samples, self.batch_size, self._seed, start, self._rank, self._ranks)
 
     def _load(self, order: Sampler[_Numbered]) -> Iterator[Batch]:
         fetch = _Fetch(self.dataset, self._seed)

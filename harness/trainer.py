@@ -218,12 +218,12 @@ class Trainer:
                 f"resume: the checkpoint is of another model or optimizer than the configuration's: {reason}"
             ) from error
         self.state = State(**saved["state"])
+        # Where ranks or batches are others, as many samples are behind as were, to the nearest batch.
+        self.state.batches = self.state.batches * saved["global_batch"] // self._global_batch
         random = saved["random"]
         if len(random) == self._world.size:
             checkpoint.restore_random_state(random[self._world.rank])
         else:
-            # As many samples are behind as were, to the nearest batch; no rank's random state is to be had.
-            self.state.batches = self.state.batches * len(random) // self._world.size
             torch.manual_seed(torch.initial_seed() + self.state.step)
         self._saved_step = self.state.step
 
@@ -560,12 +560,18 @@ class Trainer:
         else:
             self._checkpoints.save(state, step=step, best_step=self.state.best_step)
 
+    @property
+    def _global_batch(self) -> int:
+        """Samples of a batch on all ranks together."""
+        return self._train.batch_size * self._world.size
+
     def _snapshot(self) -> dict[str, Any]:
         state: dict[str, Any] = {
             "state": vars(self.state).copy(),
             "optimizer_type": _type_name(self._optimizer),
             "scheduler": None if self._scheduler is None else self._scheduler.state_dict(),
             "scaler": None if self._scaler is None else self._scaler.state_dict(),
+            "global_batch": self._global_batch,
             "random": self._world.gather(checkpoint.random_state()),
         }
         if not self._strategy.sharded:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -65,3 +66,14 @@ def events(run: Path) -> EventAccumulator:
 def scalars(run: Path, tag: str) -> dict[int, float]:
     """A curve, by step."""
     return {event.step: event.value for event in events(run).Scalars(tag)}
+
+
+def read_gz(path: Path) -> dict[str, Any]:
+    """A compressed JSON file, whole."""
+    found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    return found
+
+
+def copy(run: Path, to: Path) -> None:
+    """A run's directory, somewhere else."""
+    shutil.copytree(run, to, symlinks=True)
