@@ -92,7 +92,7 @@ class Meeting:
         self._calls += 1
         appointment = Appointment(number=self._calls, step=step, what=what)
         with _unreachable():
-            self._store.set(self._key(str(self._calls)), msgspec.msgpack.encode(appointment))
+            self._store.set(self._key("newest"), msgspec.msgpack.encode(appointment))
         return appointment
 
     def promise(self, appointment: Appointment) -> None:
@@ -140,10 +140,11 @@ class Meeting:
                 self._store.delete_key(self._key("asked"))
                 self._wake()
             return
-        following = 1 if self.heard is None else self.heard.number + 1
-        if self._store.check([self._key(str(following))]):
-            self.heard = msgspec.msgpack.decode(self._store.get(self._key(str(following))), type=Appointment)
-            self._wake()
+        if self._store.check([self._key("newest")]):
+            newest = msgspec.msgpack.decode(self._store.get(self._key("newest")), type=Appointment)
+            if newest != self.heard:
+                self.heard = newest
+                self._wake()
 
 
 class _unreachable:
