@@ -7,9 +7,12 @@ import json
 import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+T = TypeVar("T")
 
 
 def only_run(logdir: Path) -> Path:
@@ -77,3 +80,8 @@ def read_gz(path: Path) -> dict[str, Any]:
 def copy(run: Path, to: Path) -> None:
     """A run's directory, somewhere else."""
     shutil.copytree(run, to, symlinks=True)
+
+
+def report(window: Path, kind: type[T]) -> T:
+    """A window's findings, as the type that describes them."""
+    return msgspec.json.decode((window / "window.json").read_bytes(), type=kind)

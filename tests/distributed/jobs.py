@@ -10,14 +10,11 @@ from pathlib import Path
 
 from tests.launch import TIMEOUT_S, TINY, Command, Ended, Launcher, wait_until
 
-GPT = (
+TINY_GPT = (
     "model=transformer",
     "model.width=16",
     "model.depth=2",
     "model.heads=2",
-    "data=text",
-    "data.train.context_length=16",
-    "data.eval.context_length=16",
     "optimizer=adamw",
     "trainer.device=cpu",
     "trainer.threads=1",
@@ -27,7 +24,10 @@ GPT = (
     "trainer.eval_batches=3",
     "profiler=none",
 )
-"""A transformer of two blocks."""
+"""A transformer of two blocks, without its data."""
+
+GPT = (*TINY_GPT, "data=text", "data.train.context_length=16", "data.eval.context_length=16")
+"""On the text that ships with Python."""
 
 SLOW = (
     *TINY,

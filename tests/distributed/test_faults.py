@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests import reading
-from tests.distributed.jobs import GPT, SLOW, start, train, wait_for
+from tests.distributed.jobs import GPT, SLOW, TINY_GPT, start, train, wait_for
 from tests.launch import Launcher, window_every
 
-EXACT = (*GPT, "model.dropout=0.1", "data.batch_size=4", "trainer.max_steps=16", "trainer.eval_every=null")
+EXACT = ("model.dropout=0.1", "data.batch_size=4", "trainer.max_steps=16", "trainer.eval_every=null")
 """Every rank draws from a random generator of its own."""
 DYING = (
     "data=custom",
@@ -30,7 +30,7 @@ def losses(run: Path) -> dict[int, float]:
 def undisturbed(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
     """The losses of a job that nothing happens to, on two ranks."""
     logdir = tmp_path_factory.mktemp("undisturbed") / "logs"
-    train(launcher, 2, *EXACT, f"logdir={logdir}", "data.eval=null")
+    train(launcher, 2, *GPT, *EXACT, f"logdir={logdir}", "data.eval=null")
     return losses(reading.only_run(logdir))
 
 
@@ -62,6 +62,7 @@ def test_a_rank_that_is_killed_in_a_window_ends_the_job_which_goes_on_exactly(
     job = start(
         harness,
         2,
+        *TINY_GPT,
         *EXACT,
         *DYING,
         *window_every(11, 1, 3),
@@ -92,6 +93,7 @@ def test_the_launcher_starts_all_ranks_again_and_they_go_on_from_the_newest_chec
 ) -> None:
     done = harness.run(
         "train",
+        *TINY_GPT,
         *EXACT,
         *DYING,
         *window_every(11, 1, 3),
