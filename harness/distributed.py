@@ -153,7 +153,10 @@ def join() -> World:
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return World()
     try:
+        restart = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
         store, rank, size = next(rendezvous("env://"))
+        # The launcher's store outlives the processes, with all that the dead ones have left in it.
+        store = PrefixStore(f"harness/attempt_{restart}", store)
         # CPU tensors and objects go by gloo also where there are GPUs.
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size)
@@ -162,7 +165,7 @@ def join() -> World:
             size=size,
             local_rank=int(os.environ.get("LOCAL_RANK", rank)),
             local_size=int(os.environ.get("LOCAL_WORLD_SIZE", size)),
-            restart=int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0)),
+            restart=restart,
             store=store,
         )
     except (ValueError, RuntimeError) as error:

@@ -77,7 +77,7 @@ def main(arguments: list[str] | None = None, *, prog: str = "harness train") -> 
         The exit status: 0 done, 1 failed, 2 bad usage or input, 130 or 143 interrupted.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    wants_traceback = "HYDRA_FULL_ERROR" in os.environ
+    wants_traceback = _Single.wants_traceback = "HYDRA_FULL_ERROR" in os.environ
     failed = False
     try:
         if script := completion.script(arguments):
@@ -147,7 +147,7 @@ def _hydra_environment(argv: list[str]) -> Iterator[None]:
     finally:
         sys.argv, sys.path[:] = saved_argv, saved_path
         if saved_errors is None:
-            del os.environ["HYDRA_FULL_ERROR"]
+            os.environ.pop("HYDRA_FULL_ERROR", None)
 
 
 class NoteSweep(Callback):
@@ -174,6 +174,8 @@ class _Single:
     error: Exception | None = None
     world = World()
     """This process among those of the job."""
+    wants_traceback = False
+    """Whether the user has set ``HYDRA_FULL_ERROR``, which is set for Hydra's sake while it runs."""
 
 
 def job(composed: DictConfig) -> float | None:
@@ -255,6 +257,8 @@ def _launch(composed: DictConfig, path: Path, processes: int) -> float | None:
     """Train in several processes, which get this one's configuration; what the run says in the end."""
     settings = HydraConfig.get()
     folders = [path for path in settings.runtime.config_sources if path.provider == "command-line"]
+    if not _Single.wants_traceback:
+        del os.environ["HYDRA_FULL_ERROR"]
     launch.run(
         [
             *(argument for folder in folders for argument in ("--config-dir", folder.path)),
