@@ -32,7 +32,6 @@ class Parts:
     loaders: dict[str, Loader]
     task: Task
     model: torch.nn.Module
-    known: dict[str, Any]
 
 
 def parts(composed: DictConfig, world: World) -> Parts:
@@ -68,7 +67,7 @@ def parts(composed: DictConfig, world: World) -> Parts:
     known |= _facts(loaders["train"])
     task: Task = targets.build("task", config.task, known)
     model: torch.nn.Module = targets.build("model", config.model, known).to(device)
-    return Parts(config=config, device=device, loaders=loaders, task=task, model=model, known=known)
+    return Parts(config=config, device=device, loaders=loaders, task=task, model=model)
 
 
 def strategy(config: Config, model: torch.nn.Module, device: torch.device, world: World) -> Strategy:
