@@ -34,7 +34,6 @@ LAYOUT = {
     "Speed": {
         "throughput per second": ["Multiline", ["perf/samples_per_second", "perf/tokens_per_second"]],
         "a step and its wait for data, ms": ["Multiline", ["perf/step_time_ms", "perf/data_wait_ms"]],
-        "the loop's stall for a window, ms": ["Multiline", ["window/stall_ms"]],
     },
     "Memory": {
         "device, MiB": [

@@ -50,6 +50,7 @@ class Publisher:
         self._process: subprocess.Popen[bytes] | None = None
         self._unread = b""
         self._ended = False
+        self._ready = False
         self._waiting: dict[str, Job] = {}
         self._complained: set[str] = set()
         self._deaths = 0
@@ -171,7 +172,7 @@ class Publisher:
             return
         assert process.stdout is not None
         os.set_blocking(process.stdout.fileno(), False)
-        self._process, self._unread, self._ended = process, b"", False
+        self._process, self._unread, self._ended, self._ready = process, b"", False, False
 
     def _revive(self) -> None:
         self._deaths += 1
@@ -200,10 +201,14 @@ class Publisher:
     def _hear(self) -> list[PublishedWindow]:
         if self._process is None or self._process.stdout is None:
             return []
+        # The worker tells of a window before it clears it away. What is gone by now, and not told of in what is read
+        # next, another one has published.
+        gone = self._gone() if self._ready else []
         with suppress(BlockingIOError):
             while chunk := os.read(self._process.stdout.fileno(), 65536):
                 self._unread += chunk
             self._ended = True
+            gone = self._gone()
         *lines, self._unread = self._unread.split(b"\n")
         found = []
         for line in lines:
@@ -214,8 +219,8 @@ class Publisher:
             elif isinstance(said, Note):
                 log.warning("%s", said.text)
             else:
-                found += self._settle()
-        return found
+                self._ready = True
+        return found + self._settle(gone)
 
     def _take(self, outcome: Outcome) -> list[PublishedWindow]:
         name = outcome.name
@@ -234,10 +239,12 @@ class Publisher:
             log.warning("%s: %s", name, outcome.error)
         return [self._published(name, job, outcome.error)]
 
-    def _settle(self) -> list[PublishedWindow]:
+    def _gone(self) -> list[str]:
+        return [name for name in self._waiting if not self._staging.has(name)]
+
+    def _settle(self, gone: list[str]) -> list[PublishedWindow]:
         """What another process, as the worker of an earlier life of the run, has published in the meantime."""
-        gone = [name for name in self._waiting if not self._staging.has(name)]
-        jobs = [(name, self._waiting.pop(name)) for name in gone]
+        jobs = [(name, self._waiting.pop(name)) for name in gone if name in self._waiting]
         return [
             self._published(name, job, None if (self._staging.profile / name / FINDINGS).exists() else NOT_ANALYZED)
             for name, job in jobs

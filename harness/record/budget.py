@@ -56,6 +56,10 @@ class OverheadBudget:
         self._account.spent_s += cost_s
         self._account.latest_s = cost_s
 
+    def charge(self, seconds: float) -> None:
+        """Something besides the window itself, as showing what it found, has taken this long."""
+        self._account.spent_s += seconds
+
     @property
     def overhead(self) -> float:
         """The share of the job's time so far."""

@@ -16,16 +16,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import torch
 from torch.profiler import ProfilerActivity
 
-from harness.agreement import Appointment, Meeting
 from harness.publish import Job, Keep, PublishedWindow, Publisher, Staging
 from harness.publish.ranks import Handover, RankStaging
 from harness.publish.staging import window_name
 from harness.record import spans
 from harness.record.budget import OverheadBudget, account_of
 from harness.record.clock import StepClock
+from harness.record.ensemble import LEAD, Ensemble
 from harness.record.recording import Place, Recording, TraceOptions
 from harness.record.schedule import Schedule, Window
 from harness.record.slow import SlowSteps
@@ -36,14 +35,12 @@ log = logging.getLogger(__name__)
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9._=,-]+(/[A-Za-z0-9._=,-]+)*")
 
-REFERENCE_STEPS = 10
+REFERENCE_STEPS = LEAD
 """Unprofiled steps timed just before each window, against which the window's own are compared."""
 FAILURES_BEFORE_OFF = 3
 """Failures of torch's profiler in a row, a full disk not counted, after which it is left alone."""
 PARTIAL_TIMEOUT_S = 10.0
 """How long a window that was cut short waits for other ranks at most: one of them may be what cut it."""
-CALLS_AT_MOST = 20
-"""Appointments for one window, each twice as far ahead as the one before, after which it is given up."""
 LISTEN_STEPS = 100
 """Steps between two looks at what the publisher has finished, while something is on its way."""
 MIB = 1024**2
@@ -117,14 +114,9 @@ class Profiler:
     ) -> None:
         if not _RUN_NAME.fullmatch(run) or ".." in run.split("/"):
             raise ValueError(f"run {run!r}: only letters, digits, '.', '_', '-', '=', ',' and '/' are safe")
-        rank, world_size = _rank_and_world_size()
         self._schedule = schedule
-        self._leads = rank == 0
-        others = range(world_size) if ranks is None else ranks
-        if 0 not in others:
-            raise ValueError(f"ranks {sorted(others)}: rank 0 has to be among them")
-        self._records = rank in others
-        self._other_ranks = sorted(set(others) & set(range(1, world_size)))
+        self._ensemble = ensemble = Ensemble(ranks, schedule=schedule is not None, wake=self._wake_up)
+        self._records = ensemble.records
         self._ranks_timeout_s = ranks_timeout_s
         self._options = options or TraceOptions()
         self._on_window = on_window
@@ -134,25 +126,22 @@ class Profiler:
         self._max_trace_bytes = None if max_trace_mib is None else max_trace_mib * MIB
         logdir = Path(os.path.abspath(logdir))
         self._shared = Staging(logdir, run)
-        self._staging = self._shared if self._leads else RankStaging(logdir, run, rank)
+        self._staging = self._shared if self._ensemble.leads else RankStaging(logdir, run, ensemble.rank)
         self._place = Place(
             staging=self._staging,
-            worker=f"{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())}_{rank}",
-            rank=rank,
-            world_size=world_size,
+            worker=f"{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())}_{ensemble.rank}",
+            rank=ensemble.rank,
+            world_size=ensemble.size,
         )
 
         self._step = first_step
-        self._window: Window | None = None
+        self._expect(None)
         self._demand: Demand | None = None
-        self._slow = slow if self._schedule is not None and self._leads else None
-        self._snapshots = snapshots if snapshots is not None and self._leads else MemorySnapshots(logdir / run)
+        self._slow = slow if self._schedule is not None and self._ensemble.leads else None
+        self._snapshots = snapshots if snapshots is not None and self._ensemble.leads else MemorySnapshots(logdir / run)
         self._snapshot_due = self._next_snapshot(first_step)
         self._upload = upload
         self._trigger = Trigger(logdir / run, self._wake_up)
-        self._meeting = _meeting(rank, world_size, self._wake_up) if schedule is not None else None
-        self._appointment: Appointment | None = None
-        self._calls = 0
         self._passing = False
         self._recording: Recording | None = None
         self._reference = StepClock(cuda=self._cuda)
@@ -167,7 +156,7 @@ class Profiler:
             # Torch imports it when its profiler first starts; the 2 s are better spent before the job's first step.
             if self._records:
                 import_module("torch._inductor.config")
-            if self._leads:
+            if self._ensemble.leads:
                 self._staging.make()
         self._publisher: Publisher | Handover = (
             Handover(self._staging) if isinstance(self._staging, RankStaging) else Publisher(self._staging)
@@ -181,12 +170,11 @@ class Profiler:
 
     def __enter__(self) -> Self:
         if self._schedule is not None:
-            if self._leads:
+            if self._ensemble.leads:
                 self._trigger.start()
             if self._records:
                 self._publisher.start()
-            if self._meeting is not None:
-                self._meeting.start()
+            self._ensemble.start()
             self._snapshots.start()
         self._budget.begin()
         self.begin_step()
@@ -236,7 +224,7 @@ class Profiler:
         behind or for a window that was asked for, and ``profiler/waiting`` the windows that are recorded and not
         published yet.
         """
-        if self._schedule is None or not self._leads:
+        if self._schedule is None or not self._ensemble.leads:
             return {}
         found = {
             "profiler/overhead": self._budget.overhead,
@@ -270,23 +258,28 @@ class Profiler:
         self._sleep()
         self._give_up("the job is over")
         self._trigger.close()
-        if self._meeting is not None:
-            self._meeting.close()
+        self._ensemble.close()
         self._snapshots.stop()
         self._hand_on(self._publisher.drain(self.drain_s))
+        self._trigger.leave_nothing_empty()
 
     def _plan(self, schedule: Schedule, *, after: int | None = None) -> None:
-        """Find the next window, and wake in time to measure unprofiled steps before it."""
+        """Find the next window."""
         window = schedule.next_window(self._step if after is None else after, passed_over=self._passed_over)
         while window and self._is_there(window_name(window.first)):
             # A job resumed from an older checkpoint comes past windows that it has recorded already.
             window = schedule.next_window(window.end, passed_over=self._passed_over)
         self._sleep()
-        self._window = window
+        self._expect(window)
         self._doze()
 
+    def _expect(self, window: Window | None) -> None:
+        """The next window; to be looked at in time to measure unprofiled steps before it."""
+        self._window, self._unwanted = window, False
+        self._look_at = math.inf if window is None else window.warmup - REFERENCE_STEPS
+
     def _is_there(self, name: str) -> bool:
-        waits = self._publisher.has(name) if self._leads else self._shared.has(name)
+        waits = self._publisher.has(name) if self._ensemble.leads else self._shared.has(name)
         return waits or (self._staging.profile / name).exists()
 
     def _passed_over_before(self, schedule: Schedule, first_step: int) -> int:
@@ -297,7 +290,8 @@ class Profiler:
         return max(0, schedule.cycles_before(first_step) - recorded) if recorded else 0
 
     def _sleep(self) -> None:
-        self._window, self._wake, self._attentive = None, math.inf, False
+        self._expect(None)
+        self._wake, self._attentive = math.inf, False
 
     def _wake_up(self) -> None:
         """Look at the next step, whatever the schedule says; called from the trigger's thread too."""
@@ -314,41 +308,27 @@ class Profiler:
         if self._schedule is None:
             self._trigger.failed(demand, "the profiler is off after repeated failures; see the job's log")
             return
-        self._calls = 0
         self._plan_demand(demand, self._schedule)
 
-    def _plan_demand(self, demand: Demand, schedule: Schedule) -> None:
-        # Where steps are slow now, their pace is known, and they may not stay so for long. Other ranks have to hear.
-        lead = 0 if demand.unprofiled_us is not None and self._meeting is None else REFERENCE_STEPS << self._calls
-        warmup = self._step + lead
+    def _plan_demand(self, demand: Demand, schedule: Schedule, *, again: bool = False) -> None:
+        warmup = self._step + self._ensemble.lead(demand, again=again)
         window = demand.schedule(schedule, warmup).next_window(warmup)
         while window is not None and self._is_there(window_name(window.first)):
             warmup += 1
             window = demand.schedule(schedule, warmup).next_window(warmup)
         assert window is not None
-        demand = replace(demand, since=self._step)
-        self._demand, self._window = demand, window
-        if self._meeting is None:
+        self._demand = replace(demand, since=self._step)
+        self._expect(window)
+        self._ensemble.announce(self._demand, window, schedule.warmups(self._step, window.end))
+        if self._ensemble.alone:
             self._trigger.planned(demand, window)
-            return
-        for first in schedule.warmups(self._step, window.end):
-            self._meeting.settle(f"window {first}", lambda: False)
-        self._calls += 1
-        self._appointment = self._meeting.call(window.warmup, demand.encode())
 
-    def _heed_meeting(self, meeting: Meeting) -> None:
-        """Plan the window that rank 0 has announced, if its step is still to come."""
-        heard = meeting.heard
-        if heard is None or heard is self._appointment or self._schedule is None:
-            return
-        self._appointment = heard
-        if self._step > heard.step:
-            return
-        meeting.promise(heard)
-        demand = Demand.decode(heard.what)
-        # This rank has left out by itself what comes before.
-        self._demand = replace(demand, since=max(self._step, demand.since or 0))
-        self._window = self._demand.schedule(self._schedule, heard.step).next_window(heard.step)
+    def _heed_announcement(self, schedule: Schedule) -> None:
+        """Plan the window that rank 0 has announced."""
+        heard = self._ensemble.hear(self._step)
+        if heard is not None:
+            self._demand, warmup = heard
+            self._expect(self._demand.schedule(schedule, warmup).next_window(warmup))
 
     def _watch_pace(self, steps: SlowSteps) -> None:
         slow = steps.end()
@@ -366,15 +346,13 @@ class Profiler:
         """Sleep until there is something to do, or somebody asks."""
         self._wake = self._next_wake()
         # Asked for between the two lines, its wake-up call has just been overwritten.
-        announced = self._meeting is not None and not self._leads and self._meeting.heard is not self._appointment
-        if announced or (self._trigger.pending and self._demand is None):
+        if self._ensemble.news or (self._trigger.pending and self._demand is None):
             self._wake_up()
 
     def _next_wake(self) -> float:
-        window = math.inf if self._window is None else self._window.warmup - REFERENCE_STEPS
         # Nobody would hear of a window before the next one begins.
         listen = self._step + LISTEN_STEPS if self._publisher.waiting else math.inf
-        return min(window, listen, self._snapshot_due)
+        return min(self._look_at, listen, self._snapshot_due)
 
     def _next_snapshot(self, step: int) -> float:
         every = self._snapshots.every
@@ -382,24 +360,31 @@ class Profiler:
 
     def _begin_step(self) -> None:
         if not self.in_window:
-            self.poll()
+            if not self._attentive:
+                self.poll()
             if self._step >= self._snapshot_due:
                 self._snapshots.write(self._step)
                 self._snapshot_due = self._next_snapshot(self._step)
             if self._demand is None and self._trigger.pending:
                 self._heed_trigger()
-            if self._meeting is not None and not self._leads:
-                self._heed_meeting(self._meeting)
+            if self._ensemble.news and self._schedule is not None:
+                self._heed_announcement(self._schedule)
             window = self._window
-            if window is None or self._step < window.warmup - REFERENCE_STEPS:
+            if window is None or self._step < self._look_at:
                 self._doze()
                 return
-            self._attentive = True
-            if self._step == window.warmup and not self._is_agreed(window):
-                self._pass_over(window)
+            early = self._step < window.warmup and not self._attentive
+            if early and self._ensemble.leads and not self._is_wanted():
+                # To time the steps ahead of a window that will not be costs something too.
+                self._look_at, self._unwanted = window.warmup, True
+                self._doze()
                 return
+            if self._step == window.warmup and not self._ensemble.agreed(window, self._demand, self._is_wanted):
+                self._pass_over()
+                return
+            self._attentive = True
             if self._step == window.warmup:
-                self._passing = self._meeting is not None
+                self._passing = not self._ensemble.alone
                 with self._survive():
                     self._start(window)
         if self._recording is not None:
@@ -408,32 +393,24 @@ class Profiler:
         elif self._attentive and not self._passing:
             self._reference.begin()
 
-    def _is_agreed(self, window: Window) -> bool:
-        """Whether the window that would begin now is recorded, on every rank."""
-        meeting, appointment = self._meeting, self._appointment
-        if meeting is None:
-            return self._is_wanted()
-        if self._demand is None or appointment is None:
-            return meeting.settle(f"window {window.warmup}", self._is_wanted)
-        return meeting.settle(appointment.key, lambda: meeting.all_promised(appointment) and self._is_wanted())
-
     def _is_wanted(self) -> bool:
         # Who asks for a window has weighed its cost; it counts all the same.
         asked = self._demand is not None and self._demand.kind == "request"
-        return self._records and (asked or self._budget.allows_a_window()) and not self._publisher.behind
+        allowed = asked or (self._budget.allows_a_window() and not self._unwanted)
+        return self._records and allowed and not self._publisher.behind
 
-    def _pass_over(self, window: Window) -> None:
+    def _pass_over(self) -> None:
         """Go on without the window that was to begin now."""
         assert self._schedule is not None
-        demand, meeting, appointment = self._demand, self._meeting, self._appointment
+        demand = self._demand
         self._reference = StepClock(cuda=self._cuda)
         if demand is None:
             self._passed_over += 1
-        elif meeting is not None:
+        elif not self._ensemble.alone:
             self._count_displaced(self._schedule, demand, self._step)
-            unheard = self._leads and appointment is not None and not meeting.all_promised(appointment)
-            if unheard and self._calls < CALLS_AT_MOST:
-                self._plan_demand(demand, self._schedule)
+            if self._ensemble.unheard:
+                self._sleep()
+                self._plan_demand(demand, self._schedule, again=True)
                 self._doze()
                 return
         self._give_up("the publisher is behind" if self._publisher.behind else "not every rank could be told of it")
@@ -454,7 +431,7 @@ class Profiler:
             if demand.cause is not None:
                 log.warning("step %d: %s; a window is recorded", self._step, demand.cause)
             self._count_displaced(self._schedule, demand, window.end)
-            if self._meeting is not None:
+            if not self._ensemble.alone:
                 self._trigger.planned(demand, window)
         if not self._records:
             return
@@ -498,6 +475,7 @@ class Profiler:
             self._budget.spend(cost.total_us / 1e6)
         if raw is None:
             return
+        handed_over = time.perf_counter()
         job = Job(
             first_step=recording.window.first,
             steps=recording.steps,
@@ -508,7 +486,7 @@ class Profiler:
             raw_bytes=raw.stat().st_size,
             max_trace_bytes=self._max_trace_bytes,
             keep=self._keep,
-            ranks=self._other_ranks if self._leads else [],
+            ranks=self._ensemble.others if self._ensemble.leads else [],
             ranks_timeout_s=self._ranks_timeout_s
             if recording.complete
             else min(self._ranks_timeout_s, PARTIAL_TIMEOUT_S),
@@ -519,6 +497,8 @@ class Profiler:
         except OSError:
             recording.discard()
             raise
+        finally:
+            self._budget.charge(time.perf_counter() - handed_over)
         demand, self._demand = self._demand, None
         if demand is not None:
             self._trigger.recorded(demand, recording.name)
@@ -526,11 +506,14 @@ class Profiler:
 
     def _hand_on(self, windows: Iterable[PublishedWindow]) -> None:
         for window in windows:
+            started = time.perf_counter()
             try:
                 if self._on_window is not None:
                     self._on_window(window)
             except Exception as error:
                 log.warning("%s is published, but could not be shown: %s: %s", window.path, type(error).__name__, error)
+            finally:
+                self._budget.charge(time.perf_counter() - started)
 
     @contextmanager
     def _survive(self) -> Iterator[None]:
@@ -555,7 +538,7 @@ class Profiler:
                 error,
                 f" ({self._failures} failures in a row: no more windows in this job)" if off else "",
             )
-            if off and self._meeting is None:
+            if off and self._ensemble.alone:
                 self._schedule = None
             elif off:
                 # The other ranks go by the same windows.
@@ -567,18 +550,3 @@ class Profiler:
             else:
                 # Not the same one again, whose warm-up was to begin with this very step.
                 self._plan(self._schedule, after=max(self._step, window.warmup + 1 if window is not None else 0))
-
-
-def _meeting(rank: int, world_size: int, wake: Callable[[], None]) -> Meeting | None:
-    """Where the ranks agree on windows; None for one process."""
-    if world_size == 1:
-        return None
-    store = torch.distributed.distributed_c10d._get_default_store()
-    return Meeting(store, "windows", rank=rank, size=world_size, wake=wake)
-
-
-def _rank_and_world_size() -> tuple[int, int]:
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    return 0, 1

@@ -79,6 +79,7 @@ class Trigger:
         self._run = run
         self._wake = wake
         self._lock: int | None = None
+        self._made: list[Path] = []
         self._over = threading.Event()
         self._something_to_say = threading.Event()
         self._answers: SimpleQueue[Answer] = SimpleQueue()
@@ -89,6 +90,7 @@ class Trigger:
     def start(self) -> None:
         """Listen; where that cannot be, the job goes on without."""
         try:
+            self._made = [folder for folder in (self._run, *self._run.parents) if not folder.exists()]
             self._run.mkdir(parents=True, exist_ok=True)
             self._lock = request.hold(self._run, Listener(host=socket.gethostname(), pid=os.getpid()))
             if self._lock is None:
@@ -151,6 +153,12 @@ class Trigger:
             (self._run / request.LISTENER).unlink(missing_ok=True)
         os.close(self._lock)
         self._lock = None
+
+    def leave_nothing_empty(self) -> None:
+        """Take away the folders that were made to listen in, once all that may come into them has come."""
+        with suppress(OSError):
+            for folder in self._made:
+                folder.rmdir()
 
     def _say(self, demand: Demand, **answer: object) -> None:
         if demand.id is not None:
