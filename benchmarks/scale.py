@@ -1,10 +1,11 @@
 """What a job of several ranks costs: a step of the harness against a bare DDP loop, windows on one rank and on all,
 and how the work scales with and without them.
 
-On the CPU: an MLP of three layers, 256 wide, batches of 64 on each rank, gloo, one thread a rank. With
+On the CPU: an MLP of three layers, 512 wide, batches of 256 on each rank, gloo, one thread a rank. With
 ``--device cuda``: a GPT of 124 M parameters in bf16, 8 × 1024 tokens on each GPU, NCCL, DDP and FSDP2. Both loops
 read the mean loss of all ranks every 50 steps. The contenders take turns within the same processes, in another order
-each round; a value is the median over the rounds of a measurement's mean step, so that windows count.
+each round; a value is the median over the rounds of a measurement's mean step, its first 50 left out, so that windows
+count.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from models import MLP, Transformer
 
 LOG_EVERY = 50
 NEVER = 1_000_000_000
-WIDTH, CLASSES, BATCH = 256, 10, 64
+SIDE, WIDTH, CLASSES, BATCH = 16, 512, 10, 256
 VOCABULARY, CONTEXT, SEQUENCES = 50304, 1024, 8
 
 Batch = tuple[Tensor, Tensor]
@@ -55,10 +56,8 @@ class Batches:
             tokens = torch.randint(VOCABULARY, (4, SEQUENCES, CONTEXT + 1), generator=generator).to(device)
             self._made = [(batch[:, :-1].contiguous(), batch[:, 1:].contiguous()) for batch in tokens]
         else:
-            self._made = [
-                (torch.randn(BATCH, WIDTH, generator=generator), torch.randint(CLASSES, (BATCH,), generator=generator))
-                for _ in range(16)
-            ]
+            images = torch.randn(16, BATCH, SIDE**2, generator=generator)
+            self._made = list(zip(images, torch.randint(CLASSES, (16, BATCH), generator=generator), strict=True))
         self._steps = steps
 
     def make(self, number: int) -> Batch:
@@ -76,7 +75,7 @@ def build(device: torch.device) -> nn.Module:
     if device.type == "cuda":
         model: nn.Module = Transformer(vocab_size=VOCABULARY, context_length=CONTEXT, width=768, depth=12, heads=12)
     else:
-        model = MLP(in_channels=1, image_size=16, num_classes=CLASSES, hidden=[WIDTH, WIDTH])
+        model = MLP(in_channels=1, image_size=SIDE, num_classes=CLASSES, hidden=[WIDTH, WIDTH])
     return model.to(device)
 
 
@@ -185,8 +184,6 @@ def measure(options: argparse.Namespace) -> None:
     if device.type == "cuda":
         torch.cuda.set_device(device)
     contenders = Contenders(world, device, options.strategy, options.steps, options.every).all()
-    for contender in contenders.values():
-        contender()
     values = interleaved(contenders, options.rounds)
     if world.leads:
         options.measure.write_bytes(msgspec.json.encode(values))
