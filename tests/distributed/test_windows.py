@@ -5,12 +5,13 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import time
 from pathlib import Path
 from typing import Any
 
 from tests import reading
 from tests.distributed.jobs import SLOW, start, train, wait_for
-from tests.launch import TINY, Launcher, tree, window_every
+from tests.launch import TINY, Launcher, tree, wait_until, window_every
 
 
 def steps_by_rank(window: Path) -> dict[int, list[int]]:
@@ -71,8 +72,19 @@ def test_only_the_ranks_that_are_asked_for_record(harness: Launcher, logdir: Pat
     assert steps_by_rank(window) == {rank: [4, 5] for rank in (0, 3)}
 
 
-def test_a_request_reaches_every_rank(harness: Launcher, logdir: Path) -> None:
-    job = start(harness, 2, *SLOW, *window_every(90000, 1, 2), f"logdir={logdir}")
+def test_a_request_and_slow_steps_reach_every_rank(harness: Launcher, logdir: Path, tmp_path: Path) -> None:
+    hold = tmp_path / "hold"
+    job = start(
+        harness,
+        2,
+        *SLOW,
+        *window_every(90000, 1, 2),
+        f"+data.train.hold={hold}",
+        "profiler.trigger_on_slow.factor=20",
+        "profiler.trigger_on_slow.steps=1",
+        "profiler.trigger_on_slow.every_s=0",
+        f"logdir={logdir}",
+    )
     run = wait_for(job, logdir, "*/*/.trigger.lock").parent
     asked = harness.run("trigger", str(run), "--steps", "3", "--timeout", "30")
     assert asked.status == 0, asked.text + job.text
@@ -80,3 +92,13 @@ def test_a_request_reaches_every_rank(harness: Launcher, logdir: Path) -> None:
     first = int(window.name.removeprefix("window_"))
     assert steps_by_rank(window) == {rank: [first, first + 1, first + 2] for rank in (0, 1)}
     assert findings(window)["window"]["trigger"] == "request"
+
+    before = set(reading.windows(run))
+    hold.touch()
+    time.sleep(1.0)
+    hold.unlink()
+    wait_until(lambda: set(reading.windows(run)) - before, 30, lambda: f"a window of slow steps; {job.text}")
+    (window,) = set(reading.windows(run)) - before
+    first = int(window.name.removeprefix("window_"))
+    assert steps_by_rank(window) == {rank: [first, first + 1] for rank in (0, 1)}
+    assert findings(window)["window"]["trigger"] == "slow"
