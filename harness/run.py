@@ -112,11 +112,7 @@ class RunDirectory:
         if self._is_new and not self.started:
             # Nothing of the run was begun: its folder goes, and its experiment's if nothing else is in it.
             (self.path / LOCK).unlink()
-            folder = self.path.absolute()
-            with suppress(OSError):
-                while folder != self._logdir:
-                    folder.rmdir()
-                    folder = folder.parent
+            remove_empty(self.path, self._logdir)
         os.close(self._lock)
 
     def start(self) -> None:
@@ -162,6 +158,15 @@ class FollowedRun(RunDirectory):
 
     def write(self) -> None:
         self._written = time.monotonic()
+
+
+def remove_empty(folder: Path, logdir: Path) -> None:
+    """Remove a folder, and those above it up to the logdir, as far as nothing is in them."""
+    folder, logdir = folder.absolute(), logdir.absolute()
+    with suppress(OSError):
+        while folder != logdir:
+            folder.rmdir()
+            folder = folder.parent
 
 
 def read_manifest(run: Path) -> Manifest:

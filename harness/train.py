@@ -48,6 +48,7 @@ from harness.run import (
     git_revision,
     now,
     read_manifest,
+    remove_empty,
     versions,
 )
 from harness.runs import show_sweep
@@ -193,7 +194,11 @@ def _job(composed: DictConfig) -> float | None:
     world = _Single.world
     path = Path(settings.runtime.output_dir)
     in_sweep = settings.mode == RunMode.MULTIRUN
-    processes = launch.count(composed.trainer.devices)
+    try:
+        processes = launch.count(composed.trainer.devices)
+    except UsageError:
+        remove_empty(path, Path(composed.logdir))
+        raise
     if processes > 1 and not world.joined:
         return _launch(composed, path, processes)
     live = "BasicLauncher" in settings.launcher._target_

@@ -66,6 +66,20 @@ def test_an_appointment_that_a_rank_hears_of_too_late_is_off_for_all(store: Any)
     assert not late.settle(appointment.key, lambda: True), "a decision stands"
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_rank_0_alone_decides_on_a_window_of_the_schedule_as_its_budget_allows(store: Any, wanted: bool) -> None:
+    decided: dict[int, bool] = {}
+
+    def run(rank: int) -> None:
+        meeting = Meeting(store, "windows", rank=rank, size=3, wake=lambda: None)
+        if rank == 0:
+            time.sleep(0.1)
+        decided[rank] = meeting.settle("window 7", lambda: wanted if rank == 0 else not wanted)
+
+    together(3, run)
+    assert decided == dict.fromkeys(range(3), wanted)
+
+
 def test_whoever_waits_for_rank_0_in_vain_goes_on(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agreement, "DECISION_S", 0.05)
     leader, other = (Meeting(store, "test", rank=rank, size=2, wake=lambda: None) for rank in range(2))
