@@ -40,7 +40,7 @@ GPT = (
 
 def train(folder: Path, *overrides: str) -> Path:
     folder.mkdir(exist_ok=True)
-    done = python("-m", "harness.cli", "train", *overrides, cwd=folder)
+    done = python("-m", "harness.train", *overrides, cwd=folder)
     assert done.status == 0, done.text
     (run,) = find_runs(folder / "tb_logs")
     return run
