@@ -260,9 +260,11 @@ def _launch(composed: DictConfig, path: Path, processes: int) -> float | None:
         *(argument for folder in folders for argument in ("--config-dir", folder.path)),
         *settings.overrides.task,
     ]
+    quoted = str(path.absolute()).replace("\\", "\\\\").replace("'", "\\'")
     if composed.resume is None:
-        quoted = str(path.absolute()).replace("\\", "\\\\").replace("'", "\\'")
         arguments.append(f"hydra.run.dir='{quoted}'")
+    elif not any(text.startswith("resume=") for text in arguments):
+        arguments.append(f"resume='{quoted}'")
     # Which is there for Hydra's sake, unless the user wants it.
     hidden = None if _Single.wants_traceback else os.environ.pop("HYDRA_FULL_ERROR", None)
     try:
