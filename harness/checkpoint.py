@@ -1,25 +1,40 @@
-"""Checkpoints: whole or not there, loaded without running code, the newest and the best kept."""
+"""Checkpoints: whole or not there, loaded without running code, the newest and the best kept.
+
+::
+
+    checkpoints/step_00000500.pt     the whole state, in one file
+    checkpoints/step_00000500/       of a sharded model: every rank's part, as torch.distributed.checkpoint writes it,
+                                     and state.pt with the rest, and with the size that each part has to have
+    checkpoints/best.pt, best        a link to the best one
+"""
 
 from __future__ import annotations
 
 import logging
+import os
 import random
 import re
+import shutil
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from harness.distributed import World
 from harness.errors import UsageError
-from harness.files import atomic_write
+from harness.files import TEMPORARY, atomic_write
 
 log = logging.getLogger(__name__)
 
-FORMAT = 1
-_NAME = re.compile(r"step_(\d{8,})\.pt")
-BEST = "best.pt"
+FORMAT = 2
+_NAME = re.compile(r"step_(\d{8,})(\.pt)?")
+BEST = "best"
+STATE = "state.pt"
+SHARDED = "sharded"
+"""The key under which a loaded state names the folder of its tensors."""
 
 
 class Checkpoints:
@@ -27,7 +42,7 @@ class Checkpoints:
 
     Args:
         directory: Made at the first save.
-        keep: How many of the newest stay; the best one stays beside them, and ``best.pt`` links to it.
+        keep: How many of the newest stay; the best one stays beside them, and a link leads to it.
     """
 
     def __init__(self, directory: Path, *, keep: int = 3) -> None:
@@ -45,9 +60,69 @@ class Checkpoints:
         """
         path = self.save_aside(f"step_{step:08d}.pt", state)
         if path is not None:
-            self._point_to_best(best_step)
-            self._remove_old(best_step)
+            self._tidy(best_step)
         return path
+
+    def save_sharded(
+        self,
+        state: dict[str, Any],
+        write: Callable[[Path], object],
+        *,
+        step: int,
+        best_step: int | None = None,
+        name: str | None = None,
+        world: World,
+    ) -> None:
+        """Write the checkpoint of a sharded model; every rank's to call.
+
+        As for :meth:`save`, what cannot be written is logged. A rank that dies in the middle leaves no checkpoint.
+
+        Args:
+            state: What is not sharded; rank 0's is written.
+            write: Writes this rank's part into a folder, together with all other ranks.
+            name: In place of the step's; no resumption looks at it.
+        """
+        final = self.directory / (name or f"step_{step:08d}")
+        build = self.directory / f".{final.name}{TEMPORARY}"
+        problem: str | None = None
+        if world.leads:
+            try:
+                shutil.rmtree(build, ignore_errors=True)
+                build.mkdir(parents=True)
+            except OSError as error:
+                problem = str(error)
+        problem = world.gather(problem)[0]
+        try:
+            if problem is None:
+                write(build)
+                if world.leads:
+                    self._complete(build, final, state)
+        except (OSError, RuntimeError) as error:
+            problem = str(error)
+        if problem is not None:
+            log.warning("checkpoint %s could not be written, training goes on: %s", final, problem.splitlines()[0])
+            if world.leads:
+                shutil.rmtree(build, ignore_errors=True)
+        elif world.leads and name is None:
+            self._tidy(best_step)
+
+    def _complete(self, build: Path, final: Path, state: dict[str, Any]) -> None:
+        sizes = {path.name: path.stat().st_size for path in build.iterdir()}
+        with atomic_write(build / STATE) as file:
+            torch.save({"format": FORMAT, "sizes": sizes, **state}, file)
+        if final.exists():
+            # One that was damaged, or a life of the run that was given up.
+            shutil.rmtree(final)
+        build.rename(final)
+        handle = os.open(self.directory, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def _tidy(self, best_step: int | None) -> None:
+        self._point_to_best(best_step)
+        self._remove_old(best_step)
 
     def save_aside(self, name: str, state: dict[str, Any]) -> Path | None:
         """Write ``state`` under a name that no resumption looks at; None where it could not be written."""
@@ -64,46 +139,78 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Steps that have a checkpoint, in order."""
-        matches = (_NAME.fullmatch(path.name) for path in self.directory.glob("step_*.pt"))
-        return sorted(int(match[1]) for match in matches if match)
+        return sorted(self._found())
 
-    def load_newest(self) -> dict[str, Any] | None:
+    def _found(self) -> dict[int, Path]:
+        matches = ((path, _NAME.fullmatch(path.name)) for path in self.directory.glob("step_*"))
+        return {int(match[1]): path for path, match in matches if match}
+
+    def load_newest(self, world: World | None = None) -> dict[str, Any] | None:
         """The newest checkpoint that is whole, on the CPU; damaged ones are reported and passed over.
+
+        Of several ranks, each reads the one that rank 0 has found to be whole. A sharded one comes back without its
+        tensors, with the folder where they lie under :data:`SHARDED`.
 
         Raises:
             UsageError: where there are checkpoints and none is whole.
         """
-        steps = self.steps()
-        for step in reversed(steps):
-            path = self.directory / f"step_{step:08d}.pt"
+        world = world or World()
+        state: dict[str, Any] | None = None
+        error: Exception | None = None
+        if world.leads:
             try:
-                return load(path)
+                state = self._newest()
+            except UsageError as problem:
+                error = problem
+        world.check(error)
+        step = world.gather(state and state["state"]["step"])[0] if world.size > 1 else None
+        return state if step is None or world.leads else load(self._found()[step])
+
+    def _newest(self) -> dict[str, Any] | None:
+        found = self._found()
+        for step in sorted(found, reverse=True):
+            try:
+                return load(found[step])
             except UsageError as error:
                 log.warning("%s; trying the one before it", error)
-        if steps:
-            raise UsageError(f"{self.directory}: none of the {len(steps)} checkpoints can be read")
+        if found:
+            raise UsageError(f"{self.directory}: none of the {len(found)} checkpoints can be read")
         return None
 
     def _point_to_best(self, best_step: int | None) -> None:
-        if best_step not in self.steps():
+        best = None if best_step is None else self._found().get(best_step)
+        if best is None:
             return
-        link, temporary = self.directory / BEST, self.directory / f".{BEST}.tmp"
+        link = self.directory / f"{BEST}{best.suffix}"
+        temporary = self.directory / f".{link.name}.tmp"
         temporary.unlink(missing_ok=True)
-        temporary.symlink_to(f"step_{best_step:08d}.pt")
+        temporary.symlink_to(best.name)
         temporary.replace(link)
 
     def _remove_old(self, best_step: int | None) -> None:
-        for step in self.steps()[: -self._keep]:
-            if step != best_step:
-                (self.directory / f"step_{step:08d}.pt").unlink(missing_ok=True)
+        found = self._found()
+        for step in sorted(found)[: -self._keep]:
+            if step == best_step:
+                continue
+            if found[step].is_dir():
+                shutil.rmtree(found[step], ignore_errors=True)
+            else:
+                found[step].unlink(missing_ok=True)
 
 
 def load(path: Path) -> dict[str, Any]:
-    """A checkpoint's state, on the CPU, every byte checked against the archive's checksums.
+    """A checkpoint's state, on the CPU, every byte checked against the archive's checksums; of a sharded one all but
+    its tensors, whose files have the sizes that they had.
 
     Raises:
-        UsageError: where it is damaged, is no checkpoint, or is of a newer format.
+        UsageError: where it is damaged, is no checkpoint, or is of another format.
     """
+    if path.is_dir():
+        rest = load(path / STATE)
+        for name, size in rest["sizes"].items():
+            if not (path / name).is_file() or (path / name).stat().st_size != size:
+                raise UsageError(f"checkpoint {path} is damaged (in {name})")
+        return {**rest, SHARDED: path}
     try:
         with zipfile.ZipFile(path) as archive:
             broken = archive.testzip()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from hashlib import sha256
@@ -23,6 +23,12 @@ from omegaconf import MISSING, DictConfig, OmegaConf
 HERE = Path(__file__).parent
 CONF = HERE / "conf" if (HERE / "conf").is_dir() else HERE.parent / "conf"
 """In a wheel the files lie in the package, in a checkout beside it."""
+
+
+class StrategyKind(Enum):
+    auto = "auto"
+    ddp = "ddp"
+    fsdp2 = "fsdp2"
 
 
 class Precision(Enum):
@@ -40,6 +46,7 @@ class DataConfig:
     eval: Any = None
     """``_target_`` of the evaluation set; null evaluates nothing."""
     batch_size: int = 64
+    """Samples a batch, on each rank."""
     eval_batch_size: int | None = None
     """null: as ``batch_size``."""
     workers: int = 0
@@ -57,7 +64,12 @@ class TrainerConfig:
     max_steps: int = 1000
     """Updates of the parameters, in all."""
     device: str = "auto"
-    """``cpu``, ``cuda``, ``cuda:1``; ``auto`` takes the first GPU, or the CPU."""
+    """``cpu``, ``cuda``, ``cuda:1``; ``auto`` takes the first GPU, or the CPU. Of several ranks each takes its own."""
+    devices: Any = 1
+    """Processes on this machine, a device each; ``auto``: as many as there are GPUs. Where torchrun has started the
+    processes, it has decided."""
+    max_restarts: int = 0
+    """How often ``devices`` processes are started again, from the newest checkpoint, after one has failed."""
     precision: Precision = Precision.fp32
     """``bf16`` and ``fp16`` are autocast; fp16 with a loss scaler."""
     compile: bool = False
@@ -76,6 +88,23 @@ class TrainerConfig:
     """Steps between two evaluations; null: one at the end."""
     eval_batches: int | None = None
     """Batches of an evaluation; null: all."""
+
+
+@dataclass(kw_only=True)
+class StrategyConfig:
+    """How the model is spread over the ranks."""
+
+    kind: StrategyKind = StrategyKind.auto
+    """``ddp`` keeps all of it on each, ``fsdp2`` a part; ``auto``: ddp where there are several ranks."""
+    activation_checkpointing: bool = False
+    """Compute each block's activations again in the backward pass in place of keeping them."""
+    blocks: Any = None
+    """Class names of the blocks that fsdp2 gathers, and activation checkpointing runs again, at a time; null: the
+    repeated parts of a ModuleList or Sequential."""
+    find_unused_parameters: bool = False
+    """ddp: for a model that leaves out parameters in some steps."""
+    reshard_after_forward: bool = True
+    """fsdp2: free a block's parameters between its forward and its backward pass."""
 
 
 @dataclass(kw_only=True)
@@ -148,6 +177,11 @@ class ProfilerConfig:
     max_trace_mib: int | None = 1024
     """A window whose raw trace is larger is dropped; null: none is."""
     keep: KeepConfig = field(default_factory=KeepConfig)
+    ranks: Any = "all"
+    """Who records: ``all``, ``hosts`` (the first rank of each), a number (so many ranks, evenly spread), or a list of
+    ranks with 0 among them."""
+    ranks_timeout_s: float = 60.0
+    """Seconds that a window waits for the traces of other ranks; then it appears without them, marked."""
     drain_s: float = 60.0
     """Seconds that the end of a job waits for windows that are not published yet."""
     trigger_on_slow: SlowConfig = field(default_factory=SlowConfig)
@@ -200,6 +234,7 @@ class Config:
     optimizer: Any = None
     scheduler: Any = None
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    strategy: StrategyConfig = field(default_factory=StrategyConfig)
     profiler: ProfilerConfig = field(default_factory=ProfilerConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     logger: LoggerConfig = field(default_factory=LoggerConfig)
@@ -215,10 +250,14 @@ def register() -> None:
 _this_run = ""
 
 
-def name_this_run() -> str:
-    """Take a new name for this process's next run or sweep: it sorts by time, and no other process has it."""
+def name_this_run(agree: Callable[[str], str] = lambda name: name) -> str:
+    """Take a new name for this process's next run or sweep: it sorts by time, and no other job has it.
+
+    Args:
+        agree: From the name that this process has thought of, the one that all ranks of the job take.
+    """
     global _this_run
-    _this_run = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{secrets.token_hex(2)}"
+    _this_run = agree(f"{time.strftime('%Y-%m-%d_%H-%M-%S')}_{secrets.token_hex(2)}")
     return _this_run
 
 
@@ -244,6 +283,7 @@ SECTIONS: dict[str, type[Any]] = {
     "": Config,
     "data": DataConfig,
     "trainer": TrainerConfig,
+    "strategy": StrategyConfig,
     "profiler": ProfilerConfig,
     "profiler.keep": KeepConfig,
     "profiler.trigger_on_slow": SlowConfig,
@@ -273,6 +313,7 @@ def problems(config: Config) -> Iterator[str]:
     if config.trainer.matmul_precision not in ("highest", "high", "medium"):
         yield f"trainer.matmul_precision={config.trainer.matmul_precision}: choose highest, high or medium"
 
+    yield from _strategy_problems(config)
     profiler = config.profiler
     if not profiler.enabled:
         return
@@ -300,6 +341,31 @@ def problems(config: Config) -> Iterator[str]:
         )
 
 
+def _strategy_problems(config: Config) -> Iterator[str]:
+    blocks = config.strategy.blocks
+    if blocks is not None and not (isinstance(blocks, list) and all(isinstance(name, str) for name in blocks)):
+        yield f"strategy.blocks={blocks}: must be a list of class names, as [Block], or null"
+    if config.trainer.max_restarts < 0:
+        yield f"trainer.max_restarts={config.trainer.max_restarts}: must be at least 0"
+    if config.strategy.kind is not StrategyKind.fsdp2:
+        return
+    if config.trainer.precision is Precision.fp16:
+        yield "trainer.precision=fp16: fsdp2 has no loss scaler here; use bf16, or strategy=ddp"
+    for key in ("histograms_every", "graph"):
+        if getattr(config.logger, key):
+            yield f"logger.{key}: no rank has the whole model with strategy=fsdp2; leave it out, or use strategy=ddp"
+
+
+def _ranks_problem(ranks: Any) -> str | None:
+    if ranks in ("all", "hosts"):
+        return None
+    if isinstance(ranks, int) and not isinstance(ranks, bool) and ranks >= 1:
+        return None
+    if isinstance(ranks, list) and all(isinstance(rank, int) and rank >= 0 for rank in ranks):
+        return None if 0 in ranks else "rank 0 has to be among them, since it decides on windows and publishes them"
+    return "must be all, hosts, a number of at least 1, or a list of ranks"
+
+
 def _window_problems(profiler: ProfilerConfig) -> Iterator[str]:
     from harness.publish.retention import parse_bytes, parse_seconds
 
@@ -307,6 +373,10 @@ def _window_problems(profiler: ProfilerConfig) -> Iterator[str]:
         yield f"profiler.max_overhead={profiler.max_overhead}: must be a share, more than 0 and at most 1, or null"
     if profiler.drain_s < 0:
         yield f"profiler.drain_s={profiler.drain_s}: must be at least 0"
+    if profiler.ranks_timeout_s < 0:
+        yield f"profiler.ranks_timeout_s={profiler.ranks_timeout_s}: must be at least 0"
+    if (problem := _ranks_problem(profiler.ranks)) is not None:
+        yield f"profiler.ranks={profiler.ranks}: {problem}"
     slow, snapshot = profiler.trigger_on_slow, profiler.memory_snapshot
     if slow.factor is not None and not slow.factor > 1:
         yield f"profiler.trigger_on_slow.factor={slow.factor}: must be more than 1, or null"

@@ -108,6 +108,21 @@ class PlainProgress:
         )
 
 
+class NoProgress:
+    """Of a rank that has nothing to say."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return
+
+    def show(self, step: int, metrics: Mapping[str, float]) -> None:
+        return
+
+
 def progress(first_step: int, max_steps: int, *, live: bool = True) -> Progress:
     """A bar in a terminal, plain lines elsewhere, or where ``live`` is false as for one of several jobs."""
     return (BarProgress if live and err.is_terminal else PlainProgress)(first_step, max_steps)
@@ -136,8 +151,12 @@ def _format(metrics: Mapping[str, float]) -> str:
 
 
 @contextmanager
-def logging_to(file: Path | None) -> Iterator[None]:
-    """Log lines of the harness: to the terminal, and with their times to ``file``."""
+def logging_to(file: Path | None, *, rank: int | None = None) -> Iterator[None]:
+    """Log lines of the harness: to the terminal, and with their times to ``file``.
+
+    Args:
+        rank: Of a process beside rank 0, whose warnings alone are shown.
+    """
     from rich.logging import RichHandler
 
     logger = logging.getLogger("harness")
@@ -146,11 +165,13 @@ def logging_to(file: Path | None) -> Iterator[None]:
         if err.is_terminal
         else logging.StreamHandler()
     ]
+    if rank is not None:
+        handlers[0].setFormatter(logging.Formatter(f"rank {rank}: %(message)s"))
     if file is not None:
         handlers.append(logging.FileHandler(file, delay=True))
         handlers[-1].setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     level, propagate = logger.level, logger.propagate
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.INFO if rank is None else logging.WARNING)
     logger.propagate = False
     for handler in handlers:
         logger.addHandler(handler)

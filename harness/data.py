@@ -325,16 +325,20 @@ class Loader:
     Which samples batch ``number`` holds, and the random state that a worker draws its augmentations from,
     follow from ``seed`` and ``number`` alone. So a position is one integer, whatever the workers.
 
+    The ranks of a job share the samples: batch ``number`` of all ranks together holds what that of a single process
+    would with ``batch_size * ranks``.
+
     Args:
         dataset: See the module.
-        batch_size: Samples a batch; a maker has its own.
+        batch_size: Samples a batch, on each rank; a maker has its own.
         seed: Of the order and the workers.
         workers: Processes that load ahead; 0 loads in the training process.
         pin_memory: Copy batches to page-locked memory, from which a device copies without the host waiting.
         prefetch: Batches that each worker keeps ready.
+        rank, ranks: Which share of the batches is loaded here, of how many.
 
     Raises:
-        UsageError: where the set has fewer samples than one batch, or a maker is given workers.
+        UsageError: where the set has fewer samples than one batch of all ranks, or a maker is given workers.
     """
 
     def __init__(
@@ -346,10 +350,13 @@ class Loader:
         workers: int = 0,
         pin_memory: bool = False,
         prefetch: int = 2,
+        rank: int = 0,
+        ranks: int = 1,
     ) -> None:
         self.dataset = dataset
+        self._rank, self._ranks = rank, ranks
         self._seed = seed
-        self._batch_size = batch_size
+        self.batch_size = batch_size
         self._workers = workers
         self._pin_memory = pin_memory
         self._prefetch = prefetch
@@ -361,28 +368,52 @@ class Loader:
     def stream(self, start: int = 0) -> Iterator[Batch]:
         """Shuffled batches without end, from batch ``start``; a pass's last, smaller batch is left out."""
         if isinstance(self.dataset, Maker):
-            return map(self.dataset.make, itertools.count(start))
+            return map(self.dataset.make, itertools.count(start * self._ranks + self._rank, self._ranks))
         return self._load(self._shuffled(start))
 
     def peek(self, start: int = 0) -> Batch:
         """The first batch of :meth:`stream`, loaded here without starting a worker."""
         if isinstance(self.dataset, Maker):
-            return self.dataset.make(start)
+            return self.dataset.make(start * self._ranks + self._rank)
         return next(self._load_here(self._shuffled(start), _Fetch(self.dataset, self._seed)))
 
     def once(self) -> Iterator[Batch]:
         """One pass in order, the last batch as small as it is."""
+        return self._in_order(range(self._batches))
+
+    def share(self, limit: int | None = None) -> Iterator[tuple[Batch, bool]]:
+        """This rank's batches of one pass, and whether each counts.
+
+        Every rank gets as many, since running a sharded model is a collective; where they do not come out even, some
+        get one that another rank has too, which does not count.
+
+        Args:
+            limit: Batches of all ranks together at most.
+        """
+        total = self._batches if limit is None else min(limit, self._batches)
+        numbers = [start + self._rank for start in range(0, total, self._ranks)]
+        batches = self._in_order([number % total for number in numbers])
+        return zip(batches, (number < total for number in numbers), strict=True)
+
+    @property
+    def _batches(self) -> int:
+        """Of one pass."""
+        size = len(self.dataset)
+        return size if isinstance(self.dataset, Maker) else math.ceil(size / self.batch_size)
+
+    def _in_order(self, numbers: Sequence[int]) -> Iterator[Batch]:
         if isinstance(self.dataset, Maker):
-            return map(self.dataset.make, range(len(self.dataset)))
-        return self._load(_InOrder(len(self.dataset), self._batch_size))
+            return map(self.dataset.make, numbers)
+        return self._load(_InOrder(len(self.dataset), self.batch_size, numbers))
 
     def _shuffled(self, start: int) -> _Shuffled:
         samples = len(self.dataset)
-        if samples < self._batch_size:
+        if samples < self.batch_size * self._ranks:
+            each = f" on each of {self._ranks} ranks" if self._ranks > 1 else ""
             raise UsageError(
-                f"data.batch_size={self._batch_size} is more than the {samples} samples there are to train on"
+                f"data.batch_size={self.batch_size}{each} is more than the {samples} samples there are to train on"
             )
-        return _Shuffled(samples, self._batch_size, self._seed, start)
+        return _Shuffled(samples, self.batch_size, self._seed, start, self._rank, self._ranks)
 
     def _load(self, order: Sampler[_Numbered]) -> Iterator[Batch]:
         fetch = _Fetch(self.dataset, self._seed)
@@ -424,30 +455,34 @@ _Numbered = tuple[int, Tensor]
 
 
 class _Shuffled(Sampler[_Numbered]):
-    def __init__(self, samples: int, batch_size: int, seed: int, start: int) -> None:
+    def __init__(self, samples: int, batch_size: int, seed: int, start: int, rank: int, ranks: int) -> None:
         self._samples, self._batch_size, self._seed, self._start = samples, batch_size, seed, start
+        self._rank, self._ranks = rank, ranks
 
     def __iter__(self) -> Iterator[_Numbered]:
-        a_pass = self._samples // self._batch_size
+        a_pass = self._samples // (self._batch_size * self._ranks)
         first = self._start % a_pass
         for epoch in itertools.count(self._start // a_pass):
             generator = torch.Generator().manual_seed(_mix(self._seed, epoch))
             order = torch.randperm(self._samples, generator=generator)
             for place in range(first, a_pass):
-                cut = place * self._batch_size
-                yield epoch * a_pass + place, order[cut : cut + self._batch_size]
+                cut = (place * self._ranks + self._rank) * self._batch_size
+                number = (epoch * a_pass + place) * self._ranks + self._rank
+                yield number, order[cut : cut + self._batch_size]
             first = 0
 
 
 class _InOrder(Sampler[_Numbered]):
-    def __init__(self, samples: int, batch_size: int) -> None:
-        self._samples, self._batch_size = samples, batch_size
+    def __init__(self, samples: int, batch_size: int, numbers: Sequence[int]) -> None:
+        self._samples, self._batch_size, self._numbers = samples, batch_size, numbers
 
     def __iter__(self) -> Iterator[_Numbered]:
-        yield from enumerate(torch.arange(self._samples).split(self._batch_size))
+        for number in self._numbers:
+            first = number * self._batch_size
+            yield number, torch.arange(first, min(first + self._batch_size, self._samples))
 
     def __len__(self) -> int:
-        return math.ceil(self._samples / self._batch_size)
+        return len(self._numbers)
 
 
 class _Fetch(Dataset[Batch]):

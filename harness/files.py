@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -14,7 +15,10 @@ TEMPORARY = ".tmp"
 def remove_leftovers(directory: Path) -> None:
     """Remove what a killed process left half-written in ``directory``, which nobody else writes to now."""
     for path in directory.glob(f".*{TEMPORARY}"):
-        path.unlink(missing_ok=True)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -112,11 +112,7 @@ class RunDirectory:
         if self._is_new and not self.started:
             # Nothing of the run was begun: its folder goes, and its experiment's if nothing else is in it.
             (self.path / LOCK).unlink()
-            folder = self.path.absolute()
-            with suppress(OSError):
-                while folder != self._logdir:
-                    folder.rmdir()
-                    folder = folder.parent
+            remove_empty(self.path, self._logdir)
         os.close(self._lock)
 
     def start(self) -> None:
@@ -147,6 +143,30 @@ class RunDirectory:
                 file.write(msgspec.json.format(msgspec.json.encode(self.manifest), indent=2))
         except OSError as error:
             log.warning("%s could not be written: %s", self.path / MANIFEST, error)
+
+
+class FollowedRun(RunDirectory):
+    """The same directory as the other ranks of the job see it: rank 0 makes it, holds it and writes to it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def write(self) -> None:
+        self._written = time.monotonic()
+
+
+def remove_empty(folder: Path, logdir: Path) -> None:
+    """Remove a folder, and those above it up to the logdir, as far as nothing is in them."""
+    folder, logdir = folder.absolute(), logdir.absolute()
+    with suppress(OSError):
+        while folder != logdir:
+            folder.rmdir()
+            folder = folder.parent
 
 
 def read_manifest(run: Path) -> Manifest:
@@ -187,7 +207,7 @@ def now() -> str:
 
 def command_line() -> str:
     """The command of this process, as one would type it: without what ``train`` adds for a sweep."""
-    added = ("sweep=", "hydra.job.config.override_dirname.exclude_keys=")
+    added = ("sweep=", "hydra.job.config.override_dirname.exclude_keys=", "hydra.run.dir=")
     return f"{Path(sys.argv[0]).name} {shlex.join(text for text in sys.argv[1:] if not text.startswith(added))}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -19,6 +20,9 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
+        self.attention: float = math.inf
+        """The step from which :meth:`agreed` has to be asked."""
+        self._noted = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -32,8 +36,17 @@ class StopSignals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def agreed(self, step: int) -> bool:
+        """Whether the job ends now that so many steps are done."""
+        return self.received is not None
+
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.received is not None:
+        self._only_once(number)
+        self.received = signal.Signals(number)
+        self.attention = -math.inf
+
+    def _only_once(self, number: int) -> None:
+        if self._noted:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        self.received = signal.Signals(number)
+        self._noted = True

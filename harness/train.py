@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import sys
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from signal import SIGTERM
 from typing import Any
 
 import hydra
-import numpy as np
 import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -26,13 +25,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from harness import completion, console, resume, targets
+from harness import build, completion, console, distributed, launch, resume, targets
 from harness import config as schema
-from harness.board.logger import Logger
+from harness.board.logger import Logger, NoLogger
 from harness.board.trends import Trends
 from harness.checkpoint import Checkpoints
 from harness.config import Config, SlowConfig
-from harness.data import Loader, facts
+from harness.distributed import World
 from harness.errors import UsageError
 from harness.publish.retention import Keep, parse_bytes, parse_seconds
 from harness.record import Profiler, PublishedWindow, Schedule, TraceOptions
@@ -42,23 +41,24 @@ from harness.record.spans import set_nvtx
 from harness.run import (
     CHECKPOINTS,
     HYDRA,
+    FollowedRun,
     Manifest,
     RunDirectory,
     command_line,
     git_revision,
     now,
     read_manifest,
+    remove_empty,
     versions,
 )
 from harness.runs import show_sweep
 from harness.summary import show_run
-from harness.tasks import Task
 from harness.trainer import DivergedError, Summary, Trainer
 
 log = logging.getLogger(__name__)
 
 LOG_FILE = "train.log"
-GROUPS = ("model", "data", "task", "optimizer", "scheduler", "profiler", "experiment")
+GROUPS = ("model", "data", "task", "optimizer", "scheduler", "strategy", "profiler", "experiment")
 
 
 class InterruptedRun(SystemExit):
@@ -72,26 +72,44 @@ def main(arguments: list[str] | None = None, *, prog: str = "harness train") -> 
         The exit status: 0 done, 1 failed, 2 bad usage or input, 130 or 143 interrupted.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    wants_traceback = "HYDRA_FULL_ERROR" in os.environ
+    wants_traceback = _Single.wants_traceback = "HYDRA_FULL_ERROR" in os.environ
+    failed = False
     try:
         if script := completion.script(arguments):
             print(script)
         else:
+            _Single.world = World()
+            _Single.world = distributed.join()
             _run_hydra(prog, arguments)
     except InterruptedRun as stop:
-        return int(stop.code or 0)
+        return _status_of_stop(int(stop.code or 0))
+    except launch.ProcessesEnded as ended:
+        return ended.status
     except Exception as error:
+        failed = True
         if wants_traceback:
             traceback.print_exc()
         return _report(error)
+    finally:
+        _Single.world.leave(failed=failed)
     return 0
+
+
+def _status_of_stop(status: int) -> int:
+    """An elastic launcher that may start the processes again takes every status but 0 as its sign to do so."""
+    return 0 if int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", 0)) else status
 
 
 def _run_hydra(prog: str, arguments: list[str]) -> None:
     schema.register()
-    name = schema.name_this_run()
+    world = _Single.world
+    name = schema.name_this_run(lambda name: world.agree("run", name))
     in_sweep = bool({"-m", "--multirun"} & set(arguments))
+    if in_sweep and world.joined:
+        raise UsageError("a sweep starts the processes of each of its runs itself: harness train -m trainer.devices=N")
     _Single.began, _Single.error, NoteSweep.logdir = False, None, None
+    if (path := world.earlier_path()) is not None:
+        arguments = [*arguments, f"resume={path}"]
     argv = [prog, *resume.complete(arguments)]
     if in_sweep:
         argv += [f"sweep={name}", _names_only_what_varies(arguments)]
@@ -124,7 +142,7 @@ def _hydra_environment(argv: list[str]) -> Iterator[None]:
     finally:
         sys.argv, sys.path[:] = saved_argv, saved_path
         if saved_errors is None:
-            del os.environ["HYDRA_FULL_ERROR"]
+            os.environ.pop("HYDRA_FULL_ERROR", None)
 
 
 class NoteSweep(Callback):
@@ -149,6 +167,10 @@ class _Single:
 
     began = False
     error: Exception | None = None
+    world = World()
+    """This process among those of the job."""
+    wants_traceback = False
+    """Whether the user has set ``HYDRA_FULL_ERROR``, which is set for Hydra's sake while it runs."""
 
 
 def job(composed: DictConfig) -> float | None:
@@ -169,8 +191,16 @@ def job(composed: DictConfig) -> float | None:
 
 def _job(composed: DictConfig) -> float | None:
     settings = HydraConfig.get()
+    world = _Single.world
     path = Path(settings.runtime.output_dir)
     in_sweep = settings.mode == RunMode.MULTIRUN
+    try:
+        processes = launch.count(composed.trainer.devices)
+    except UsageError:
+        remove_empty(path, Path(composed.logdir))
+        raise
+    if processes > 1 and not world.joined:
+        return _launch(composed, path, processes)
     live = "BasicLauncher" in settings.launcher._target_
     manifest = Manifest(
         id="/".join(path.parts[-2:]),
@@ -183,16 +213,23 @@ def _job(composed: DictConfig) -> float | None:
         overrides=[text for text in settings.overrides.task if not text.startswith(("resume=", "sweep="))],
         choices={group: str(settings.runtime.choices.get(group)) for group in GROUPS},
         sweep=composed.sweep,
+        world_size=world.size,
         versions=versions(),
         git=git_revision(),
     )
     before = read_manifest(path) if composed.resume is not None else None
     if before is not None:
         manifest.resumed_from, manifest.started = before.resumed_from, before.started
-    with RunDirectory(path, manifest, logdir=Path(composed.logdir)) as run, console.logging_to(path / LOG_FILE):
+    with ExitStack() as held:
+        with world.together():
+            kind = RunDirectory if world.leads else FollowedRun
+            run = held.enter_context(kind(path, manifest, logdir=Path(composed.logdir)))
+        world.note_path(str(path.absolute()))
+        rank = None if world.leads else world.rank
+        held.enter_context(console.logging_to(path / LOG_FILE if world.leads else None, rank=rank))
         try:
             over = before is not None and before.status == "completed"
-            summary = _train(composed, run, live=live, over=over)
+            summary = _train(composed, run, world, live=live, over=over)
         except DivergedError as error:
             run.finish("failed", str(error))
             raise
@@ -210,37 +247,48 @@ def _job(composed: DictConfig) -> float | None:
             )
             raise InterruptedRun(128 + summary.stopped_by)
         run.finish("completed")
-    if not in_sweep:
+    if not in_sweep and world.leads:
         show_run(path, summary)
     return summary.metrics.get("eval/loss", summary.last_loss)
 
 
-def _train(composed: DictConfig, run: RunDirectory, *, live: bool, over: bool) -> Summary:
-    if missing := OmegaConf.missing_keys(composed):
-        raise UsageError(*(f"{key} is missing: give {key}=..." for key in sorted(missing)))
-    config: Any = OmegaConf.to_object(composed)
-    assert isinstance(config, Config)
-    device = _check(composed, config)
-    _seed(config)
-
-    known: dict[str, Any] = {"device": str(device), "seed": config.seed}
-    sizes = {"train": config.data.batch_size, "eval": config.data.eval_batch_size or config.data.batch_size}
-    pin_memory = device.type == "cuda" if config.data.pin_memory is None else config.data.pin_memory
-    loaders = {
-        split: Loader(
-            targets.build(f"data.{split}", node, {**known, "batch_size": sizes[split]}),
-            batch_size=sizes[split],
-            seed=config.seed,
-            workers=config.data.workers,
-            pin_memory=pin_memory,
-            prefetch=config.data.prefetch,
+def _launch(composed: DictConfig, path: Path, processes: int) -> float | None:
+    """Train in several processes, which get this one's configuration; what the run says in the end."""
+    settings = HydraConfig.get()
+    folders = [source for source in settings.runtime.config_sources if source.provider == "command-line"]
+    arguments = [
+        *(argument for folder in folders for argument in ("--config-dir", folder.path)),
+        *settings.overrides.task,
+    ]
+    quoted = str(path.absolute()).replace("\\", "\\\\").replace("'", "\\'")
+    if composed.resume is None:
+        arguments.append(f"hydra.run.dir='{quoted}'")
+    elif not any(text.startswith("resume=") for text in arguments):
+        arguments.append(f"resume='{quoted}'")
+    # Which is there for Hydra's sake, unless the user wants it.
+    hidden = None if _Single.wants_traceback else os.environ.pop("HYDRA_FULL_ERROR", None)
+    try:
+        launch.run(
+            arguments,
+            processes=processes,
+            max_restarts=composed.trainer.max_restarts,
+            threads=composed.trainer.threads,
         )
-        for split, node in (("train", config.data.train), ("eval", config.data.eval))
-        if node is not None
-    }
-    known |= _facts(loaders["train"])
-    task: Task = targets.build("task", config.task, known)
-    model: torch.nn.Module = targets.build("model", config.model, known).to(device)
+    finally:
+        if hidden is not None:
+            os.environ["HYDRA_FULL_ERROR"] = hidden
+    manifest = read_manifest(path)
+    if manifest.status == "interrupted":
+        raise InterruptedRun(128 + SIGTERM)
+    return manifest.metrics.get("eval/loss", manifest.metrics.get("train/loss"))
+
+
+def _train(composed: DictConfig, run: RunDirectory, world: World, *, live: bool, over: bool) -> Summary:
+    with world.together():
+        parts = build.parts(composed, world)
+    config, device, loaders = parts.config, parts.device, parts.loaders
+    strategy = build.strategy(config, parts.model, device, world)
+    model = strategy.model
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = (
         None if config.optimizer is None else targets.build("optimizer", config.optimizer, {"params": parameters})
@@ -248,9 +296,12 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool, over: bool) -
     scheduler = (
         None if config.scheduler is None else targets.build("scheduler", config.scheduler, {"optimizer": optimizer})
     )
+    if world.rank:
+        # The model is the same on all ranks, dropout is not.
+        torch.manual_seed(config.seed + world.rank)
 
     checkpoints = Checkpoints(run.path / CHECKPOINTS, keep=config.checkpoint.keep)
-    saved = checkpoints.load_newest() if config.resume else None
+    saved = checkpoints.load_newest(world) if config.resume else None
     first_step = saved["state"]["step"] if saved else 0
     # A run that died between its last checkpoint and its end still has that to come to.
     if first_step > config.trainer.max_steps or (over and first_step == config.trainer.max_steps):
@@ -259,10 +310,11 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool, over: bool) -
             "give a larger trainer.max_steps"
         )
     trainer = config.trainer
-    logger = Logger(run.path, resumed_from=first_step if config.resume else None)
+    logger = (Logger if world.leads else NoLogger)(run.path, resumed_from=first_step if config.resume else None)
+    progress = console.progress(first_step, trainer.max_steps, live=live) if world.leads else console.NoProgress()
     loop = Trainer(
-        model=model,
-        task=task,
+        model=strategy,
+        task=parts.task,
         optimizer=optimizer,
         scheduler=scheduler,
         train=loaders["train"],
@@ -280,8 +332,9 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool, over: bool) -
         checkpoints=checkpoints if config.checkpoint.enabled else None,
         checkpoint_every=config.checkpoint.every,
         histograms_every=config.logger.histograms_every,
-        progress=console.progress(first_step, trainer.max_steps, live=live),
+        progress=progress,
         on_log=lambda step, metrics: run.update(step=step, metrics=metrics),
+        world=world,
     )
     if saved:
         loop.restore(saved)
@@ -292,7 +345,7 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool, over: bool) -
         resumed_from=first_step if config.resume else None,
         composition=lambda: made_of.parts() if (made_of := loop.composition()) is not None else (),
     )
-    profiler = _profiler(config, run, loop, trends)
+    profiler = _profiler(config, run, loop, trends, world)
 
     run.manifest.step = first_step
     run.manifest.device = _device_name(device)
@@ -301,8 +354,9 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool, over: bool) -
         run.manifest.resumed_from.append(first_step)
         log.info("resumed from step %d", first_step)
     run.start()
-    _save_configuration(composed, run)
-    _introduce(composed, run, logger, batch, model)
+    if world.leads:
+        _save_configuration(composed, run)
+        _introduce(composed, run, logger, batch, model)
     try:
         return loop.fit(profiler)
     finally:
@@ -311,81 +365,11 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool, over: bool) -
         logger.close()
 
 
-def _facts(train: Loader) -> dict[str, Any]:
-    try:
-        return facts(train.dataset)
-    except Exception as error:
-        raise UsageError(f"data.train: its first sample cannot be read: {type(error).__name__}: {error}") from error
-
-
-def _check(composed: DictConfig, config: Config) -> torch.device:
-    """The device to train on.
-
-    Raises:
-        UsageError: with all that is wrong with the configuration.
-    """
-    found = [*schema.unknown_keys(composed), *schema.problems(config)]
-    dataset_known = {"device", "seed", "batch_size"}
-    nodes: list[tuple[str, dict[str, Any] | None, set[str]]] = [
-        ("data.train", config.data.train, dataset_known),
-        ("data.eval", config.data.eval, dataset_known),
-        ("model", config.model, set(FACTS)),
-        ("task", config.task, set(FACTS)),
-        ("optimizer", config.optimizer, {"params"}),
-        ("scheduler", config.scheduler, {"optimizer"}),
-    ]
-    for where, node, known in nodes:
-        if node is not None:
-            found += targets.problems(where, node, known)
-    if config.scheduler is not None and config.optimizer is None:
-        found.append("scheduler: there is no optimizer whose rate it could set; set scheduler=none")
-    device: torch.device | None = None
-    try:
-        device = _device(config.trainer.device)
-    except UsageError as error:
-        found += error.problems
-    bf16 = config.trainer.precision.value == "bf16"
-    if bf16 and device is not None and device.type == "cuda" and not torch.cuda.is_bf16_supported():
-        found.append(f"trainer.precision=bf16: {torch.cuda.get_device_name(device)} has no bf16; use fp16")
-    if found or device is None:
-        raise UsageError(*found)
-    return device
-
-
-FACTS = ("kind", "in_channels", "image_size", "num_classes", "vocab_size", "context_length", "size", "device", "seed")
-"""What data can tell a model or a task; see :func:`harness.data.facts`."""
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise UsageError(f"trainer.device={name}: no device has that name; use auto, cpu, cuda or cuda:1") from None
-    there = {"cpu": 1, "cuda": torch.cuda.device_count()}.get(device.type, 0)
-    if (device.index or 0) >= there:
-        raise UsageError(
-            f"trainer.device={name}: it is not there (torch sees {torch.cuda.device_count()} CUDA devices here); "
-            "use trainer.device=auto"
-        )
-    return device
-
-
 def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
-def _seed(config: Config) -> None:
-    random.seed(config.seed)
-    np.random.seed(config.seed % 2**32)
-    torch.manual_seed(config.seed)
-    torch.set_float32_matmul_precision(config.trainer.matmul_precision)
-    if config.trainer.threads is not None:
-        torch.set_num_threads(config.trainer.threads)
-
-
-def _profiler(config: Config, run: RunDirectory, loop: Trainer, trends: Trends) -> Profiler:
+def _profiler(config: Config, run: RunDirectory, loop: Trainer, trends: Trends, world: World) -> Profiler:
     settings, keep = config.profiler, config.profiler.keep
 
     def window_recorded(window: PublishedWindow) -> None:
@@ -433,6 +417,8 @@ def _profiler(config: Config, run: RunDirectory, loop: Trainer, trends: Trends) 
                 max_entries=settings.memory_snapshot.max_entries,
             ),
             upload=settings.upload,
+            ranks=world.recording(settings.ranks),
+            ranks_timeout_s=settings.ranks_timeout_s,
         )
     except ValueError as error:
         raise UsageError(f"profiler: {error}") from error
@@ -507,7 +493,11 @@ def _hparams(composed: DictConfig) -> Iterator[tuple[str, Any]]:
 
 
 def _report(error: Exception) -> int:
-    """Say what went wrong, briefly where it is the user's to mend; the exit status."""
+    """Say what went wrong, briefly where it is the user's to mend, and once for all ranks; the exit status."""
+    if not _Single.world.leads and isinstance(error, UsageError | HydraException | OmegaConfBaseException):
+        return 2
+    if isinstance(error, DivergedError) and not _Single.world.leads:
+        return 1
     if isinstance(error, UsageError | HydraException | OmegaConfBaseException):
         message = str(error)
         if isinstance(error, HydraException) and str(error.__cause__ or "") not in message:

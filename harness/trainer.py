@@ -16,14 +16,17 @@ import torch
 from torch import Tensor, nn
 
 from harness import checkpoint
+from harness.agreement import AgreedStop
 from harness.board.logger import Logger
 from harness.checkpoint import Checkpoints
 from harness.console import Progress
 from harness.data import Batch, Loader, to_device
+from harness.distributed import World
 from harness.errors import UsageError
 from harness.record import Profiler, PublishedWindow, span
 from harness.record.composition import Composition, composition
 from harness.signals import StopSignals
+from harness.strategy import Strategy, whole
 from harness.tasks import Task
 
 log = logging.getLogger(__name__)
@@ -48,7 +51,7 @@ class State:
     step: int = 0
     """Optimizer steps done."""
     batches: int = 0
-    """Batches consumed: the data's position."""
+    """Batches consumed on each rank: the data's position."""
     best_loss: float = math.inf
     """The lowest evaluation loss."""
     best_step: int | None = None
@@ -91,8 +94,10 @@ class Trainer:
     A step is one update of the parameters, from ``grad_accumulation`` batches. Nothing in it waits for the
     device: losses stay there until they are logged.
 
+    Of several ranks each builds one, with the same arguments; what is logged is the mean of all, and rank 0 writes it.
+
     Args:
-        model: On ``device`` already.
+        model: On ``device`` already; or how it is spread over the ranks.
         task: How a batch becomes a loss.
         optimizer: None for a task that trains nothing.
         scheduler: Stepped after every update.
@@ -112,12 +117,13 @@ class Trainer:
         histograms_every: Steps between two histograms of all parameters; None writes none.
         progress: Told of every step that is worth showing.
         on_log: Called with the step and the newest scalars.
+        world: This process among those of the job.
     """
 
     def __init__(
         self,
         *,
-        model: nn.Module,
+        model: nn.Module | Strategy,
         task: Task,
         optimizer: torch.optim.Optimizer | None,
         scheduler: torch.optim.lr_scheduler.LRScheduler | None = None,
@@ -138,11 +144,18 @@ class Trainer:
         histograms_every: int | None = None,
         progress: Progress,
         on_log: Callable[[int, dict[str, float]], None] = lambda step, metrics: None,
+        world: World | None = None,
     ) -> None:
         self.state = State()
-        self._model = model
-        self._forward: Callable[..., Any] = torch.compile(model) if compile else model
-        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._world = world or World()
+        self._strategy = model if isinstance(model, Strategy) else Strategy(model)
+        self._model = self._strategy.model
+        self._forward, self._eval_forward = self._strategy.train_forward, self._strategy.eval_forward
+        if compile:
+            same = self._forward is self._eval_forward
+            self._forward = torch.compile(self._forward)
+            self._eval_forward = self._forward if same else self._eval_forward
+        self._parameters = [p for p in self._model.parameters() if p.requires_grad]
         self._task = task
         self._optimizer = optimizer
         self._scheduler = scheduler
@@ -182,12 +195,19 @@ class Trainer:
         Raises:
             UsageError: where it is another model's, or was saved with another optimizer.
         """
+        folder = saved.get(checkpoint.SHARDED)
+        if (folder is not None) != self._strategy.sharded:
+            kind = "sharded, by strategy=fsdp2" if folder is not None else "of a whole model, not sharded"
+            raise UsageError(f"resume: the checkpoint is {kind}; go on with the strategy that it was saved by")
         try:
-            self._model.load_state_dict(saved["model"])
             if saved["optimizer_type"] != _type_name(self._optimizer):
                 raise ValueError(f"{saved['optimizer_type']}, not {_type_name(self._optimizer)}")
-            if self._optimizer is not None and saved["optimizer"] is not None:
-                self._optimizer.load_state_dict(saved["optimizer"])
+            if folder is not None:
+                self._strategy.load(folder, self._optimizer)
+            else:
+                self._model.load_state_dict(saved["model"])
+                if self._optimizer is not None and saved["optimizer"] is not None:
+                    self._optimizer.load_state_dict(saved["optimizer"])
             if self._scheduler is not None and saved["scheduler"] is not None:
                 self._scheduler.load_state_dict(saved["scheduler"])
             if self._scaler is not None and saved["scaler"] is not None:
@@ -197,8 +217,14 @@ class Trainer:
             raise UsageError(
                 f"resume: the checkpoint is of another model or optimizer than the configuration's: {reason}"
             ) from error
-        checkpoint.restore_random_state(saved["random"])
         self.state = State(**saved["state"])
+        # Where ranks or batches are others, as many samples are behind as were, to the nearest batch.
+        self.state.batches = self.state.batches * saved["global_batch"] // self._global_batch
+        random = saved["random"]
+        if len(random) == self._world.size:
+            checkpoint.restore_random_state(random[self._world.rank])
+        else:
+            torch.manual_seed(torch.initial_seed() + self.state.step)
         self._saved_step = self.state.step
 
     def rehearse(self) -> Batch:
@@ -240,7 +266,9 @@ class Trainer:
         """
         started = time.perf_counter()
         self._windows: list[PublishedWindow] = []
-        with StopSignals() as stop, self._progress:
+        world = self._world
+        stop_signals = StopSignals() if world.size == 1 else AgreedStop(world.store, rank=world.rank, size=world.size)
+        with stop_signals as stop, self._progress:
             try:
                 with profiler:
                     self._loop(profiler, stop)
@@ -299,7 +327,7 @@ class Trainer:
             profiler.end_step()
             if self.state.step >= self._due or time.perf_counter() >= self._show_at:
                 self._between_steps(profiler)
-            if stop.received is not None:
+            if self.state.step >= stop.attention and stop.agreed(self.state.step):
                 return
             if self.state.step < self._max_steps:
                 profiler.begin_step()
@@ -307,29 +335,39 @@ class Trainer:
     def _step(self, batches: Iterator[Batch]) -> Tensor | None:
         """One update; the mean loss of its batches, on the device, or None where nothing is trained."""
         total: Tensor | None = None
-        for _ in range(self._accumulation):
-            asked = time.perf_counter()
-            with span("data"):
-                batch = to_device(next(batches), self._device)
-            self._interval.waited += time.perf_counter() - asked
-            self.state.batches += 1
-            self._interval.amount += self._task.size(batch)
-            with self._autocast:
-                with span("forward"):
-                    output = self._task.forward(self._forward, batch)
-                with span("loss"):
-                    loss = self._task.loss(output, batch)
-            if loss is None:
-                continue
-            if self._accumulation > 1:
-                loss = loss / self._accumulation
-            with span("backward"):
-                (loss if self._scaler is None else self._scaler.scale(loss)).backward()
-            total = loss.detach() if total is None else total + loss.detach()
+        for number in range(self._accumulation):
+            if number + 1 < self._accumulation:
+                with self._strategy.without_sync():
+                    loss = self._accumulate(batches)
+            else:
+                loss = self._accumulate(batches)
+            if loss is not None:
+                total = loss if total is None else total + loss
         if total is not None:
             with span("optimizer"):
                 self._update()
         return total
+
+    def _accumulate(self, batches: Iterator[Batch]) -> Tensor | None:
+        """Add one batch's gradients; its share of the step's loss, on the device."""
+        asked = time.perf_counter()
+        with span("data"):
+            batch = to_device(next(batches), self._device)
+        self._interval.waited += time.perf_counter() - asked
+        self.state.batches += 1
+        self._interval.amount += self._task.size(batch)
+        with self._autocast:
+            with span("forward"):
+                output = self._task.forward(self._forward, batch)
+            with span("loss"):
+                loss = self._task.loss(output, batch)
+        if loss is None:
+            return None
+        if self._accumulation > 1:
+            loss = loss / self._accumulation
+        with span("backward"):
+            (loss if self._scaler is None else self._scaler.scale(loss)).backward()
+        return loss.detach()
 
     def _update(self) -> None:
         optimizer, scaler = self._optimizer, self._scaler
@@ -337,10 +375,10 @@ class Trainer:
         if scaler is not None:
             scaler.unscale_(optimizer)
         if self._clip is not None:
-            self._grad_norm = nn.utils.clip_grad_norm_(self._parameters, self._clip)
+            self._grad_norm = whole(nn.utils.clip_grad_norm_(self._parameters, self._clip))
         elif _is_multiple(self.state.step + 1, self._log_every):
             gradients = [p.grad for p in self._parameters if p.grad is not None]
-            self._grad_norm = nn.utils.get_total_norm(gradients)
+            self._grad_norm = whole(nn.utils.get_total_norm(gradients))
         if scaler is None:
             optimizer.step()
         else:
@@ -392,12 +430,15 @@ class Trainer:
         self._save()
 
     def _read_losses(self) -> None:
-        """Bring the losses that are still on the device here, and stop at one that is not finite."""
+        """Bring the losses that are still on the device here, as means of all ranks, and stop at one that is not
+        finite: a rank's that is not makes the mean so, and all stop."""
         if not self._unread:
             return
         # One copy from a GPU in place of one for each loss; on the CPU each is at hand.
-        on_gpu = self._device.type != "cpu"
-        losses = torch.stack(self._unread).tolist() if on_gpu else [loss.item() for loss in self._unread]
+        if self._device.type == "cpu" and self._world.size == 1:
+            losses = [loss.item() for loss in self._unread]
+        else:
+            losses = (self._world.sum(torch.stack(self._unread).float()) / self._world.size).tolist()
         first = self.state.step - len(losses)
         self._unread.clear()
         for offset, loss in enumerate(losses):
@@ -412,7 +453,7 @@ class Trainer:
 
     def _keep_diverged(self) -> None:
         if self._checkpoints is not None:
-            self._checkpoints.save_aside(DIVERGED, self._snapshot())
+            self._save_as(None)
 
     def _log(self, figures: Mapping[str, float] = MappingProxyType({})) -> None:
         """Write the interval's curves, and ``figures`` with them: each event by itself takes the loop some time."""
@@ -431,7 +472,7 @@ class Trainer:
         if self._grad_norm is not None:
             metrics["train/grad_norm"] = self._grad_norm.item()
             self._grad_norm = None
-        metrics[f"perf/{self._task.unit}_per_second"] = interval.amount / seconds
+        metrics[f"perf/{self._task.unit}_per_second"] = interval.amount * self._world.size / seconds
         metrics["perf/step_time_ms"] = seconds / interval.steps * 1e3
         metrics["perf/data_wait_ms"] = interval.waited / interval.steps * 1e3
         if self._device.type == "cuda":
@@ -464,13 +505,12 @@ class Trainer:
         totals: dict[str, Tensor] = {}
         amount = 0
         self._model.eval()
-        for number, batch in enumerate(self._evaluation.once()):
-            if number == self._eval_batches:
-                break
+        self._strategy.synchronize_buffers()
+        for batch, counts in self._evaluation.share(self._eval_batches):
             batch = to_device(batch, self._device)
-            size = self._task.size(batch)
+            size = self._task.size(batch) * counts
             with self._autocast:
-                output = self._task.forward(self._forward, batch)
+                output = self._task.forward(self._eval_forward, batch)
                 loss = self._task.loss(output, batch)
                 values = self._task.metrics(output, batch)
             if loss is not None:
@@ -479,6 +519,10 @@ class Trainer:
                 totals[name] = totals.get(name, torch.zeros((), device=self._device)) + value.float() * size
             amount += size
         self._model.train()
+        if self._world.size > 1 and totals:
+            count = torch.tensor(float(amount), device=self._device)
+            *sums, count = self._world.sum(torch.stack([*totals.values(), count])).unbind()
+            totals, amount = dict(zip(totals, sums, strict=True)), int(count.item())
         metrics = {f"eval/{name}": total.item() / amount for name, total in totals.items()}
         if metrics.get("eval/loss", math.inf) < self.state.best_loss:
             self.state.best_loss, self.state.best_step = metrics["eval/loss"], self.state.step
@@ -492,22 +536,51 @@ class Trainer:
             return
         self._read_losses()
         self._saved_step = self.state.step
-        self._checkpoints.save(self._snapshot(), step=self.state.step, best_step=self.state.best_step)
+        self._save_as(self.state.step)
         self._logger.flush()
 
+    def _save_as(self, step: int | None) -> None:
+        """Write the checkpoint of ``step``, or the one of a job that has diverged; every rank's to call."""
+        assert self._checkpoints is not None
+        state = self._snapshot()
+        if self._strategy.sharded:
+            self._checkpoints.save_sharded(
+                state,
+                lambda folder: self._strategy.save(folder, self._optimizer),
+                name=DIVERGED.removesuffix(".pt") if step is None else None,
+                step=self.state.step,
+                best_step=self.state.best_step,
+                world=self._world,
+            )
+        elif not self._world.leads:
+            # It holds what rank 0 does, and waits for it no earlier than at the next collective.
+            return
+        elif step is None:
+            self._checkpoints.save_aside(DIVERGED, state)
+        else:
+            self._checkpoints.save(state, step=step, best_step=self.state.best_step)
+
+    @property
+    def _global_batch(self) -> int:
+        """Samples of a batch on all ranks together."""
+        return self._train.batch_size * self._world.size
+
     def _snapshot(self) -> dict[str, Any]:
-        return {
+        state: dict[str, Any] = {
             "state": vars(self.state).copy(),
-            "model": self._model.state_dict(),
             "optimizer_type": _type_name(self._optimizer),
-            "optimizer": None if self._optimizer is None else self._optimizer.state_dict(),
             "scheduler": None if self._scheduler is None else self._scheduler.state_dict(),
             "scaler": None if self._scaler is None else self._scaler.state_dict(),
-            "random": checkpoint.random_state(),
+            "global_batch": self._global_batch,
+            "random": self._world.gather(checkpoint.random_state()),
         }
+        if not self._strategy.sharded:
+            state["model"] = self._model.state_dict()
+            state["optimizer"] = None if self._optimizer is None else self._optimizer.state_dict()
+        return state
 
     def _make_autocast(self) -> AbstractContextManager[Any]:
-        if self._precision == "fp32":
+        if self._precision == "fp32" or self._strategy.casts:
             return nullcontext()
         dtype = {"bf16": torch.bfloat16, "fp16": torch.float16}[self._precision]
         return torch.autocast(self._device.type, dtype=dtype)

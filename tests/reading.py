@@ -5,10 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+T = TypeVar("T")
 
 
 def only_run(logdir: Path) -> Path:
@@ -65,3 +69,19 @@ def events(run: Path) -> EventAccumulator:
 def scalars(run: Path, tag: str) -> dict[int, float]:
     """A curve, by step."""
     return {event.step: event.value for event in events(run).Scalars(tag)}
+
+
+def read_gz(path: Path) -> dict[str, Any]:
+    """A compressed JSON file, whole."""
+    found: dict[str, Any] = json.loads(gzip.decompress(path.read_bytes()))
+    return found
+
+
+def copy(run: Path, to: Path) -> None:
+    """A run's directory, somewhere else."""
+    shutil.copytree(run, to, symlinks=True)
+
+
+def report(window: Path, kind: type[T]) -> T:
+    """A window's findings, as the type that describes them."""
+    return msgspec.json.decode((window / "window.json").read_bytes(), type=kind)

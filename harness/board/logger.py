@@ -172,3 +172,10 @@ class Logger:
             log.warning("TensorBoard's event file cannot be written, training goes on: %s", error)
             self._writer = None
             self._not_before = time.monotonic() + RETRY_S
+
+
+class NoLogger(Logger):
+    """Of a rank that writes nothing."""
+
+    def _write(self, write: Callable[[SummaryWriter], object]) -> None:
+        return

@@ -50,5 +50,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     max_trace_bytes: int | None = None
     """A raw trace above it is dropped."""
     keep: Keep = Keep()
+    ranks: list[int] = []
+    """The other ranks that record it too."""
+    ranks_timeout_s: float = 0.0
+    """How long it waits for their traces, from when it is first looked at."""
     upload: str | None = None
     """An fsspec address to which the run's windows are copied."""

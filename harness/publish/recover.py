@@ -23,7 +23,7 @@ def recover(path: Path) -> Iterator[tuple[Staging, Outcome]]:
             if lock is None:
                 continue
             try:
-                publish_all(staging, said.append)
+                publish_all(staging, said.append, patient=False)
             finally:
                 staging.release(lock)
         except OSError:

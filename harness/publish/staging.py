@@ -7,6 +7,7 @@
       window_00000120.job        it is finished, and what to know to publish it
       window_00000120.tries      a byte for each attempt that was begun
       window_00000120.publishing/    the directory that will be renamed into the logdir
+      window_00000120.ranks/     traces of other ranks; see ranks.py
     .tb_logs.staging/<experiment>/.<run>.lock    held by whoever publishes
 """
 
@@ -26,7 +27,7 @@ from harness.run import PROFILE
 
 FINDINGS = "window.json"
 TRACE_SUFFIX = ".pt.trace.json"
-JOB, TRIES, BUILD, TEMPORARY = ".job", ".tries", ".publishing", ".tmp"
+JOB, TRIES, BUILD, RANKS, TEMPORARY = ".job", ".tries", ".publishing", ".ranks", ".tmp"
 
 
 def staging_root(logdir: Path) -> Path:
@@ -77,6 +78,10 @@ class Staging:
         """The folder that becomes the window."""
         return self.folder / f"{name}{BUILD}"
 
+    def ranks(self, name: str) -> Path:
+        """The folder in which other ranks leave their traces."""
+        return self.folder / f"{name}{RANKS}"
+
     def jobs(self) -> list[str]:
         """Names of the windows that wait, oldest first."""
         try:
@@ -121,17 +126,20 @@ class Staging:
         """Remove all of a window; its job goes last, so that a kill in between is made good later."""
         shutil.rmtree(self.raw(name), ignore_errors=True)
         shutil.rmtree(self.build(name), ignore_errors=True)
+        shutil.rmtree(self.ranks(name), ignore_errors=True)
         self.forget_tries(name)
         self._file(name, JOB).unlink(missing_ok=True)
 
     def make(self) -> None:
-        """Make the folder, without the unfinished recordings that a killed job has left in it."""
+        """Make the folder, without the unfinished recordings that a killed job has left in it, whatever its ranks."""
         self.folder.mkdir(parents=True, exist_ok=True)
         jobs = set(self.jobs())
         for path in self.folder.iterdir():
             if path.suffix == TEMPORARY:
                 path.unlink(missing_ok=True)
-            elif path.name.startswith("window_") and not path.suffix and path.name not in jobs:
+            elif path.name.startswith("rank_") or (
+                path.name.startswith("window_") and path.suffix in ("", RANKS) and path.stem not in jobs
+            ):
                 shutil.rmtree(path, ignore_errors=True)
 
     def remove_if_empty(self) -> None:

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from isal import igzip
 
+from harness.publish.compress import compress
 from harness.publish.job import Job
+from harness.publish.ranks import complete, handed_in
 from harness.publish.retention import Retention
 from harness.publish.staging import FINDINGS, TRACE_SUFFIX, Staging
 from harness.publish.upload import Uploader
@@ -36,6 +37,8 @@ JOB_LIMIT_S = 900
 """No window takes this long: whoever hangs, on a file system that is gone, ends and is started again."""
 LOOK_S = 1.0
 """How often an idle worker looks whether the process that started it is still there."""
+RANKS_LOOK_S = 0.1
+"""How often a window that waits for other ranks is looked at."""
 UPLOAD_LIMIT_S = 30.0
 """How long the end of a job waits for copies on their way; the next life of the run makes up for the rest."""
 MIB = 1024**2
@@ -93,8 +96,10 @@ def publish(staging: Staging, name: str, retention: Retention) -> Outcome:
     shutil.rmtree(build, ignore_errors=True)
     build.mkdir()
     trace = build / f"{raw.name}.gz"
-    _compress(raw, trace)
-    unread = _write_findings(trace, job) if tries <= TRIES else f"the publisher has died of it {tries - 1} times"
+    compress(raw, trace)
+    missing = _add_ranks(staging, name, build, job.ranks)
+    died = f"the publisher has died of it {tries - 1} times"
+    unread = _write_findings(trace, job, missing) if tries <= TRIES else died
     retention.make_room(job.keep, incoming=build)
     _sync(build)
     staging.profile.mkdir(parents=True, exist_ok=True)
@@ -103,12 +108,36 @@ def publish(staging: Staging, name: str, retention: Retention) -> Outcome:
     return Outcome(name=name, status="published", error=unread and f"{NOT_ANALYZED}: {unread}")
 
 
-def _write_findings(trace: Path, job: Job) -> str | None:
+def _add_ranks(staging: Staging, name: str, build: Path, ranks: list[int]) -> list[int]:
+    """Bring the traces of other ranks into the window; the ranks whose is missing."""
+    there = handed_in(staging, name)
+    for path in (there[rank] for rank in ranks if rank in there):
+        if path.suffix != ".gz":
+            compress(path, build / f"{path.name}.gz")
+            continue
+        try:
+            # What is in staging stays there until the window is published.
+            (build / path.name).hardlink_to(path)
+        except OSError:
+            shutil.copyfile(path, build / path.name)
+    return [rank for rank in ranks if rank not in there]
+
+
+def _write_findings(trace: Path, job: Job, missing: list[int]) -> str | None:
     """Read the packed trace and put its findings beside it; else why there are none."""
     try:
         report = analyze(read(trace))
+        warnings = list(report.window.warnings)
+        if missing:
+            warnings.append(f"no trace of rank {', '.join(map(str, missing))} came in time: the window is incomplete")
         # The trace itself could not yet know what its stop and its export would take.
-        window = msgspec.structs.replace(report.window, cost_us=job.cost.total_us, stalls_us=job.cost.stalls_us)
+        window = msgspec.structs.replace(
+            report.window,
+            cost_us=job.cost.total_us,
+            stalls_us=job.cost.stalls_us,
+            missing_ranks=missing,
+            warnings=warnings,
+        )
         findings = msgspec.json.encode(msgspec.structs.replace(report, window=window))
     except Exception as error:  # whatever is odd in a trace; its window is published all the same
         return f"{type(error).__name__}: {error}"
@@ -128,14 +157,6 @@ def attempt(staging: Staging, name: str, retention: Retention) -> Outcome:
         return Outcome(name=name, status="failed", error=str(error))
     finally:
         signal.alarm(0)
-
-
-def _compress(raw: Path, into: Path) -> None:
-    with raw.open("rb") as source, into.open("wb") as file:
-        with igzip.open(file, "wb", compresslevel=1) as packed:  # type: ignore[no-untyped-call]
-            shutil.copyfileobj(source, packed, MIB)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -159,6 +180,8 @@ def publish_all(
     say: Callable[[Outcome | Ready], object],
     wait: Callable[[], bool] = lambda: False,
     uploads: Uploads | None = None,
+    *,
+    patient: bool = True,
 ) -> None:
     """Publish what waits, and what comes.
 
@@ -167,13 +190,16 @@ def publish_all(
         say: Told of every outcome, before the window's traces in staging go.
         wait: Waits for more work, for a second at most; False where none will come.
         uploads: Told of every window that is published.
+        patient: Wait for the traces of other ranks.
     """
     retention = Retention(staging.profile, FINDINGS)
     not_before: dict[str, float] = {}
+    patience = Patience(staging, limit_s=None if patient else 0.0)
     more = True
     say(Ready(waiting=staging.jobs()))
     while True:
-        due = [name for name in staging.jobs() if time.monotonic() >= not_before.get(name, 0.0)]
+        now = time.monotonic()
+        due = [name for name in staging.jobs() if now >= not_before.get(name, 0.0) and patience.is_over(name)]
         for name in due:
             outcome = attempt(staging, name, retention)
             say(outcome)
@@ -185,12 +211,40 @@ def publish_all(
                 staging.discard(name)
         if due:
             continue
-        if not more:
+        if more and not patience.waits:
+            more = wait()
+            if not more:
+                # One last attempt at what has failed.
+                not_before.clear()
+        elif patience.waits:
+            time.sleep(RANKS_LOOK_S)
+        else:
             return
-        more = wait()
-        if not more:
-            # One last attempt at what has failed.
-            not_before.clear()
+
+
+class Patience:
+    """Waits for the traces of other ranks, each window for as long as its job says, or for ``limit_s``."""
+
+    def __init__(self, staging: Staging, *, limit_s: float | None = None) -> None:
+        self._staging, self._limit_s = staging, limit_s
+        self._until: dict[str, float] = {}
+        self._ranks: dict[str, list[int]] = {}
+
+    def is_over(self, name: str) -> bool:
+        """Whether the window has what it waits for, or has waited long enough."""
+        if name not in self._until:
+            try:
+                job = self._staging.read(name)
+            except (OSError, msgspec.MsgspecError):
+                return True
+            limit_s = job.ranks_timeout_s if self._limit_s is None else self._limit_s
+            self._until[name], self._ranks[name] = time.monotonic() + limit_s, job.ranks
+        return time.monotonic() >= self._until[name] or complete(self._staging, name, self._ranks[name])
+
+    @property
+    def waits(self) -> bool:
+        """Whether some window still does."""
+        return any(not self.is_over(name) for name in self._staging.jobs())
 
 
 class Uploads:

@@ -8,21 +8,23 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import torch
 from torch.profiler import ProfilerActivity
 
 from harness.publish import Job, Keep, PublishedWindow, Publisher, Staging
+from harness.publish.ranks import Handover, RankStaging
 from harness.publish.staging import window_name
 from harness.record import spans
 from harness.record.budget import OverheadBudget, account_of
 from harness.record.clock import StepClock
+from harness.record.ensemble import LEAD, Ensemble
 from harness.record.recording import Place, Recording, TraceOptions
 from harness.record.schedule import Schedule, Window
 from harness.record.slow import SlowSteps
@@ -33,10 +35,12 @@ log = logging.getLogger(__name__)
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9._=,-]+(/[A-Za-z0-9._=,-]+)*")
 
-REFERENCE_STEPS = 10
+REFERENCE_STEPS = LEAD
 """Unprofiled steps timed just before each window, against which the window's own are compared."""
 FAILURES_BEFORE_OFF = 3
 """Failures of torch's profiler in a row, a full disk not counted, after which it is left alone."""
+PARTIAL_TIMEOUT_S = 10.0
+"""How long a window that was cut short waits for other ranks at most: one of them may be what cut it."""
 LISTEN_STEPS = 100
 """Steps between two looks at what the publisher has finished, while something is on its way."""
 MIB = 1024**2
@@ -58,6 +62,10 @@ class Profiler:
     complete and never changes after. While the schedule waits, a step costs one comparison. At a window's end
     the loop waits for torch to stop and to export; another process reads, compresses and publishes.
 
+    Where a process group is there, every rank has one, with the same arguments and at the same step. Rank 0 decides on
+    each window, and all ranks record the same steps, into one directory: see :mod:`harness.agreement`. No rank waits
+    for another to export.
+
     Args:
         logdir: TensorBoard's logdir. Windows are staged beside it, on the same file system, because
             TensorBoard's plugin walks hidden folders too.
@@ -75,6 +83,8 @@ class Profiler:
         slow: Records a window where steps are slow, if the budget allows it; None does not look.
         snapshots: Writes what the device's allocator holds; None writes nothing.
         upload: An fsspec address to which published windows are copied; None copies nothing.
+        ranks: Which ranks record, 0 among them; None: all.
+        ranks_timeout_s: How long a window waits for the traces of other ranks; then it appears without them.
         clock: The job's time in seconds, of which ``max_overhead`` is a share; it never goes back.
 
     Raises:
@@ -98,34 +108,41 @@ class Profiler:
         slow: SlowSteps | None = None,
         snapshots: MemorySnapshots | None = None,
         upload: str | None = None,
+        ranks: Collection[int] | None = None,
+        ranks_timeout_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if not _RUN_NAME.fullmatch(run) or ".." in run.split("/"):
             raise ValueError(f"run {run!r}: only letters, digits, '.', '_', '-', '=', ',' and '/' are safe")
-        rank, world_size = _rank_and_world_size()
-        self._schedule = schedule if rank == 0 else None
+        self._schedule = schedule
+        self._ensemble = ensemble = Ensemble(ranks, schedule=schedule is not None, wake=self._wake_up)
+        self._records = ensemble.records
+        self._ranks_timeout_s = ranks_timeout_s
         self._options = options or TraceOptions()
         self._on_window = on_window
         self._cuda = ProfilerActivity.CUDA in self._options.torch_activities()
         self.drain_s = drain_s
         self._keep = keep or Keep()
         self._max_trace_bytes = None if max_trace_mib is None else max_trace_mib * MIB
-        self._staging = Staging(Path(os.path.abspath(logdir)), run)
+        logdir = Path(os.path.abspath(logdir))
+        self._shared = Staging(logdir, run)
+        self._staging = self._shared if self._ensemble.leads else RankStaging(logdir, run, ensemble.rank)
         self._place = Place(
             staging=self._staging,
-            worker=f"{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())}_{rank}",
-            rank=rank,
-            world_size=world_size,
+            worker=f"{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())}_{ensemble.rank}",
+            rank=ensemble.rank,
+            world_size=ensemble.size,
         )
 
         self._step = first_step
         self._expect(None)
         self._demand: Demand | None = None
-        self._slow = slow if self._schedule is not None else None
-        self._snapshots = snapshots or MemorySnapshots(Path(logdir) / run)
+        self._slow = slow if self._schedule is not None and self._ensemble.leads else None
+        self._snapshots = snapshots if snapshots is not None and self._ensemble.leads else MemorySnapshots(logdir / run)
         self._snapshot_due = self._next_snapshot(first_step)
         self._upload = upload
-        self._trigger = Trigger(Path(logdir) / run, self._wake_up)
+        self._trigger = Trigger(logdir / run, self._wake_up)
+        self._passing = False
         self._recording: Recording | None = None
         self._reference = StepClock(cuda=self._cuda)
         self._unprofiled_us: float | None = None
@@ -137,9 +154,13 @@ class Profiler:
         self._attentive = False
         if self._schedule is not None:
             # Torch imports it when its profiler first starts; the 2 s are better spent before the job's first step.
-            import_module("torch._inductor.config")
-            self._staging.make()
-        self._publisher = Publisher(self._staging)
+            if self._records:
+                import_module("torch._inductor.config")
+            if self._ensemble.leads:
+                self._staging.make()
+        self._publisher: Publisher | Handover = (
+            Handover(self._staging) if isinstance(self._staging, RankStaging) else Publisher(self._staging)
+        )
         if self._schedule is not None:
             if first_step:
                 account = account_of(self._staging.profile, first_step)
@@ -149,9 +170,12 @@ class Profiler:
 
     def __enter__(self) -> Self:
         if self._schedule is not None:
-            self._trigger.start()
+            if self._ensemble.leads:
+                self._trigger.start()
+            if self._records:
+                self._publisher.start()
+            self._ensemble.start()
             self._snapshots.start()
-            self._publisher.start()
         self._budget.begin()
         self.begin_step()
         return self
@@ -190,8 +214,8 @@ class Profiler:
 
     @property
     def in_window(self) -> bool:
-        """Whether a window is under way, so that a job resumed from here would miss it."""
-        return self._recording is not None
+        """Whether a window is under way, so that a job resumed from here would miss it; the same on every rank."""
+        return self._passing or self._recording is not None
 
     @property
     def figures(self) -> dict[str, float]:
@@ -202,7 +226,7 @@ class Profiler:
         behind or for a window that was asked for, and ``profiler/waiting`` the windows that are recorded and not
         published yet.
         """
-        if self._schedule is None:
+        if self._schedule is None or not self._ensemble.leads:
             return {}
         found = {
             "profiler/overhead": self._budget.overhead,
@@ -226,6 +250,7 @@ class Profiler:
     def end_window(self) -> None:
         """End the window that is under way, if one is: it becomes ``partial`` if it holds a whole step."""
         recording, self._recording = self._recording, None
+        self._passing = False
         if recording is not None:
             with self._survive():
                 self._finish(recording)
@@ -236,6 +261,7 @@ class Profiler:
         self._sleep()
         self._give_up("the job is over")
         self._trigger.close()
+        self._ensemble.close()
         self._snapshots.stop()
         self._hand_on(self._publisher.drain(self.drain_s))
         self._trigger.leave_nothing_empty()
@@ -256,11 +282,12 @@ class Profiler:
         self._look_at = math.inf if window is None else window.warmup - REFERENCE_STEPS
 
     def _is_there(self, name: str) -> bool:
-        return self._publisher.has(name) or (self._staging.profile / name).exists()
+        waits = self._publisher.has(name) if self._ensemble.leads else self._shared.has(name)
+        return waits or (self._staging.profile / name).exists()
 
     def _passed_over_before(self, schedule: Schedule, first_step: int) -> int:
         """The cycles before ``first_step`` that have no window, in a job that has recorded some."""
-        names = {path.name for path in self._staging.profile.glob("window_*")} | set(self._staging.jobs())
+        names = {path.name for path in self._staging.profile.glob("window_*")} | set(self._shared.jobs())
         firsts = (int(name.removeprefix("window_")) for name in names)
         recorded = sum(first < first_step and schedule.begins_at(first) for first in firsts)
         return max(0, schedule.cycles_before(first_step) - recorded) if recorded else 0
@@ -284,16 +311,27 @@ class Profiler:
         if self._schedule is None:
             self._trigger.failed(demand, "the profiler is off after repeated failures; see the job's log")
             return
-        # Where steps are slow now, their pace is known, and they may not stay so for long.
-        warmup = self._step + (REFERENCE_STEPS if demand.unprofiled_us is None else 0)
-        window = demand.schedule(self._schedule, warmup).next_window(warmup)
+        self._plan_demand(demand, self._schedule)
+
+    def _plan_demand(self, demand: Demand, schedule: Schedule, *, again: bool = False) -> None:
+        warmup = self._step + self._ensemble.lead(demand, again=again)
+        window = demand.schedule(schedule, warmup).next_window(warmup)
         while window is not None and self._is_there(window_name(window.first)):
             warmup += 1
-            window = demand.schedule(self._schedule, warmup).next_window(warmup)
-        self._demand = demand
+            window = demand.schedule(schedule, warmup).next_window(warmup)
+        assert window is not None
+        self._demand = replace(demand, since=self._step)
         self._expect(window)
-        if window is not None:
+        self._ensemble.announce(self._demand, window, schedule.warmups(self._step, window.end))
+        if self._ensemble.alone:
             self._trigger.planned(demand, window)
+
+    def _heed_announcement(self, schedule: Schedule) -> None:
+        """Plan the window that rank 0 has announced."""
+        heard = self._ensemble.hear(self._step)
+        if heard is not None:
+            self._demand, warmup = heard
+            self._expect(self._demand.schedule(schedule, warmup).next_window(warmup))
 
     def _watch_pace(self, steps: SlowSteps) -> None:
         slow = steps.end()
@@ -311,7 +349,7 @@ class Profiler:
         """Sleep until there is something to do, or somebody asks."""
         self._wake = self._next_wake()
         # Asked for between the two lines, its wake-up call has just been overwritten.
-        if self._trigger.pending and self._demand is None:
+        if self._ensemble.news or (self._trigger.pending and self._demand is None):
             self._wake_up()
 
     def _next_wake(self) -> float:
@@ -324,7 +362,7 @@ class Profiler:
         return math.inf if every is None or self._schedule is None else step - step % every + every
 
     def _begin_step(self) -> None:
-        if self._recording is None:
+        if not self.in_window:
             if not self._attentive:
                 self._hand_on(self._publisher.poll())
             if self._step >= self._snapshot_due:
@@ -332,36 +370,59 @@ class Profiler:
                 self._snapshot_due = self._next_snapshot(self._step)
             if self._demand is None and self._trigger.pending:
                 self._heed_trigger()
+            if self._ensemble.news and self._schedule is not None:
+                self._heed_announcement(self._schedule)
             window = self._window
             if window is None or self._step < self._look_at:
                 self._doze()
                 return
-            if self._step < window.warmup and not self._attentive and not self._is_wanted():
+            early = self._step < window.warmup and not self._attentive
+            if early and self._ensemble.leads and not self._is_wanted():
                 # To time the steps ahead of a window that will not be costs something too.
                 self._look_at, self._unwanted = window.warmup, True
                 self._doze()
                 return
-            if self._step == window.warmup and (self._unwanted or not self._is_wanted()):
-                assert self._schedule is not None
-                self._passed_over += self._demand is None
-                self._give_up("the publisher is behind")
-                self._reference = StepClock(cuda=self._cuda)
-                self._plan(self._schedule, after=self._step + 1)
+            if self._step == window.warmup and not self._ensemble.agreed(window, self._demand, self._is_wanted):
+                self._pass_over()
                 return
             self._attentive = True
             if self._step == window.warmup:
+                self._passing = not self._ensemble.alone
                 with self._survive():
                     self._start(window)
         if self._recording is not None:
             with self._survive():
                 self._recording.begin_step()
-        elif self._attentive:
+        elif self._attentive and not self._passing:
             self._reference.begin()
 
     def _is_wanted(self) -> bool:
         # Who asks for a window has weighed its cost; it counts all the same.
         asked = self._demand is not None and self._demand.kind == "request"
-        return (asked or self._budget.allows_a_window()) and not self._publisher.behind
+        allowed = asked or (self._budget.allows_a_window() and not self._unwanted)
+        return self._records and allowed and not self._publisher.behind
+
+    def _pass_over(self) -> None:
+        """Go on without the window that was to begin now."""
+        assert self._schedule is not None
+        demand = self._demand
+        self._reference = StepClock(cuda=self._cuda)
+        if demand is None:
+            self._passed_over += 1
+        elif not self._ensemble.alone:
+            self._count_displaced(self._schedule, demand, self._step)
+            if self._ensemble.unheard:
+                self._sleep()
+                self._plan_demand(demand, self._schedule, again=True)
+                self._doze()
+                return
+        self._give_up("the publisher is behind" if self._publisher.behind else "not every rank could be told of it")
+        self._plan(self._schedule, after=self._step + 1)
+
+    def _count_displaced(self, schedule: Schedule, demand: Demand, end: int) -> None:
+        """Of the schedule's cycles, those that a window which was asked for has taken the place of."""
+        since = self._step if demand.since is None else demand.since
+        self._passed_over += schedule.cycles_before(end) - schedule.cycles_before(since)
 
     def _start(self, window: Window) -> None:
         assert self._schedule is not None
@@ -372,8 +433,11 @@ class Profiler:
             self._unprofiled_us = demand.unprofiled_us or self._unprofiled_us
             if demand.cause is not None:
                 log.warning("step %d: %s; a window is recorded", self._step, demand.cause)
-            before, after = (self._schedule.cycles_before(s) for s in (window.warmup - REFERENCE_STEPS, window.end))
-            self._passed_over += after - before
+            self._count_displaced(self._schedule, demand, window.end)
+            if not self._ensemble.alone:
+                self._trigger.planned(demand, window)
+        if not self._records:
+            return
         self._recording = Recording(
             window,
             schedule=self._schedule if demand is None else demand.schedule(self._schedule, window.warmup),
@@ -386,15 +450,22 @@ class Profiler:
 
     def _end_step(self) -> None:
         recording = self._recording
-        if recording is None:
+        if recording is not None:
+            with self._survive():
+                recording.end_step()
+                if recording.complete:
+                    self._recording = None
+                    self._finish(recording)
+                    self._failures = 0
+        elif not self._passing:
             self._reference.end()
             return
-        with self._survive():
-            recording.end_step()
-            if recording.complete:
-                self._recording = None
-                self._finish(recording)
-                self._failures = 0
+        if self._passing:
+            # All ranks leave the window at the same step, whatever has become of it on this one.
+            assert self._window is not None
+            if self._step < self._window.end:
+                return
+            self._passing, self._demand = False, None
         if self._recording is None and self._schedule is not None:
             self._plan(self._schedule)
 
@@ -418,6 +489,10 @@ class Profiler:
             raw_bytes=raw.stat().st_size,
             max_trace_bytes=self._max_trace_bytes,
             keep=self._keep,
+            ranks=self._ensemble.others if self._ensemble.leads else [],
+            ranks_timeout_s=self._ranks_timeout_s
+            if recording.complete
+            else min(self._ranks_timeout_s, PARTIAL_TIMEOUT_S),
             upload=self._upload,
         )
         try:
@@ -455,9 +530,12 @@ class Profiler:
             yield
         except Exception as error:
             recording, self._recording = self._recording, None
+            window = self._window
             if recording is not None:
                 with suppress(Exception):
                     recording.stop()
+            if isinstance(self._publisher, Handover) and window is not None:
+                self._publisher.lose(window_name(window.first))
             self._give_up(str(error))
             # A full disk may have room again; what torch cannot do it seldom learns.
             self._failures += not isinstance(error, OSError)
@@ -468,18 +546,15 @@ class Profiler:
                 error,
                 f" ({self._failures} failures in a row: no more windows in this job)" if off else "",
             )
-            if off:
+            if off and self._ensemble.alone:
                 self._schedule = None
-            window = self._window
+            elif off:
+                # The other ranks go by the same windows.
+                self._records = False
+            if self._passing:
+                return
             if self._schedule is None:
                 self._sleep()
             else:
                 # Not the same one again, whose warm-up was to begin with this very step.
                 self._plan(self._schedule, after=max(self._step, window.warmup + 1 if window is not None else 0))
-
-
-def _rank_and_world_size() -> tuple[int, int]:
-    distributed = torch.distributed
-    if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    return 0, 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,11 @@ class Schedule:
     def cycles_before(self, step: int) -> int:
         """How many cycles have their warm-up begin before ``step``."""
         return max(0, -(-(step - self._offset) // self._period))
+
+    def warmups(self, first: int, end: int) -> Iterator[int]:
+        """The steps from ``first`` up to ``end`` at which the warm-up of a cycle begins, whatever ``repeat`` says."""
+        for cycle in range(self.cycles_before(first), self.cycles_before(end)):
+            yield self._offset + cycle * self._period
 
     def begins_at(self, step: int) -> bool:
         """Whether the recording of one of its windows begins with ``step``."""

@@ -13,6 +13,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Literal
 
+import msgspec
+
 from harness import request
 from harness.publish.staging import window_name
 from harness.record.recording import TraceOptions
@@ -39,6 +41,16 @@ class Demand:
     """Of the request."""
     unprofiled_us: float | None = None
     """What steps take without the profiler, where that is known already; else it is measured first."""
+    since: int | None = None
+    """The step at which it was planned; windows of the schedule are left out from there on."""
+
+    def encode(self) -> bytes:
+        """For other ranks."""
+        return msgspec.msgpack.encode(self)
+
+    @staticmethod
+    def decode(data: bytes) -> Demand:
+        return msgspec.msgpack.decode(data, type=Demand)
 
     def options(self, usual: TraceOptions) -> TraceOptions:
         """What the schedule's windows record, and what this one shall have besides."""

@@ -66,6 +66,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """Why it was recorded: `schedule`, `request` or `slow`; None where the harness did not write it."""
     cause: str | None = None
     """What set it off, where no schedule did."""
+    missing_ranks: list[int] = []
+    """Ranks that recorded it too, and whose traces did not come in time."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
