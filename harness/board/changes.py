@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from harness.board.points import operator_times, parts_of_step
 from harness.report.units import duration, printable, shorten
+from harness.trace.figures import operator_times, parts_of_step
 from harness.trace.schema import VerdictLabel, WindowReport
 from harness.trace.thresholds import Threshold
 

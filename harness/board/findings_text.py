@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.board.changes import Change
-from harness.board.points import busiest
 from harness.report import markdown
 from harness.report.document import Block, Cell, Column, Facts, Paragraph, Section, Table, text
 from harness.report.findings import verdict_section
 from harness.report.operators import operator_section
 from harness.report.overview import trend
 from harness.report.units import duration, share, size
+from harness.trace.figures import busiest
 from harness.trace.schema import WindowReport
 
 ROWS = 15

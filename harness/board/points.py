@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import get_args
 
-from harness.trace.schema import DeviceTime, IdleCause, Phase, WindowReport
+from harness.trace.annotations import REST
+from harness.trace.figures import busiest, operator_times, parts_of_step
+from harness.trace.schema import IdleCause, WindowReport
 
 MIB = 1024**2
 LEADERS = 6
@@ -15,7 +17,6 @@ MOST_CURVES = 12
 """Of operators, and of phases, over the whole run: more lines than these nobody tells apart."""
 WORTH_A_CURVE = 0.02
 """Of the window's time: less is noise, whose leaders change from window to window."""
-REST = "everything else"
 
 
 class Leaders:
@@ -65,27 +66,6 @@ class Points:
         if cost is None or not step_us or since <= 0:
             return {}
         return {"window/overhead": cost / (since * step_us + cost)}
-
-
-def operator_times(report: WindowReport) -> dict[str, float]:
-    """Self time of each operator in one step (µs): on the device where one worked, else on the host."""
-    device, steps = bool(report.totals.device_time_us), max(report.window.steps, 1)
-    times: dict[str, float] = {}
-    for row in report.operators:
-        if row.device_type == "cpu" and not row.is_annotation:
-            own = row.self_device_time_us if device else row.self_cpu_time_us
-            times[row.name] = times.get(row.name, 0.0) + own / steps
-    return times
-
-
-def parts_of_step(report: WindowReport) -> Iterable[Phase]:
-    """The phases that have a name of their own."""
-    return (phase for phase in report.phases if phase.name != REST)
-
-
-def busiest(report: WindowReport) -> DeviceTime | None:
-    """The device whose times stand for the window; None where none worked."""
-    return max(report.device, key=lambda device: device.busy_fraction, default=None)
 
 
 def _shares(group: str, phases: Leaders, shares: Mapping[str, float]) -> dict[str, float]:

@@ -62,7 +62,12 @@ class Findings(NamedTuple):
 
 def advice(label: VerdictLabel, found: Findings) -> list[Advice]:
     """For the verdict first, then for whatever else takes a tenth of the step, then for memory."""
-    result = _FOR[label](found) if label in _FOR else []
+    return (_FOR[label](found) if label in _FOR else []) + side_advice(found, label)
+
+
+def side_advice(found: Findings, label: VerdictLabel | None = None) -> list[Advice]:
+    """For what takes a tenth of the step beside the verdict's label, then for memory."""
+    result = []
     if found.shares is not None:
         others = {other: getattr(found.shares, share) for other, share in _SHARE_OF.items() if other != label}
         for other, share in sorted(others.items(), key=lambda item: -item[1]):
