@@ -64,6 +64,12 @@ LAYOUT = {
         "share of the job's time that windows cost": ["Multiline", ["window/overhead"]],
         "lost events": ["Multiline", ["window/lost_events"]],
     },
+    "Ranks": {
+        "waiting for other ranks, share of the step": ["Multiline", ["ranks/waiting_"]],
+        "the rank that is late, -1 for none": ["Multiline", ["ranks/straggler"]],
+        "bus bandwidth, GB/s": ["Multiline", ["ranks/bus_gb_per_s/"]],
+        "largest over mean, less one": ["Multiline", ["ranks/compute_imbalance", "ranks/memory_imbalance"]],
+    },
 }
 """The Custom Scalars page: what belongs together in one chart. A tag is a regular expression, matched at the start."""
 

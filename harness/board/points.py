@@ -11,6 +11,8 @@ from harness.trace.figures import busiest, operator_times, parts_of_step
 from harness.trace.schema import IdleCause, WindowReport
 
 MIB = 1024**2
+NOBODY = -1
+"""In the place of a rank that is late."""
 LEADERS = 6
 """Of each window, so many operators and phases may become curves."""
 MOST_CURVES = 12
@@ -46,7 +48,7 @@ class Points:
 
     def take(self, report: WindowReport, step: int) -> dict[str, float]:
         """The window's scalars. Times are milliseconds, of one step where the tag says no other thing."""
-        found = {**_window(report), **_idle(report), **self._overhead(report, step)}
+        found = {**_window(report), **_idle(report), **_ranks(report), **self._overhead(report, step)}
         operators = operator_times(report)
         self._operators.take(operators)
         chosen = self._operators.of(operators)
@@ -107,6 +109,27 @@ def _idle(report: WindowReport) -> dict[str, float]:
     steps = max(report.window.steps, 1)
     times = {row.reason: row.time_us for row in report.idle}
     return {f"idle/{reason}": times.get(reason, 0.0) / steps / 1e3 for reason in get_args(IdleCause)}
+
+
+def _ranks(report: WindowReport) -> dict[str, float]:
+    """Waiting and balance of several ranks, and the bus bandwidth of each kind's largest collective."""
+    found = report.ranks
+    if found is None:
+        return {}
+    points: dict[str, float] = {}
+    waits = [rank.waiting_us / rank.step_us for rank in found.ranks if rank.step_us and rank.waiting_us is not None]
+    if waits:
+        points["ranks/waiting_most"] = max(waits)
+        points["ranks/waiting_mean"] = sum(waits) / len(waits)
+        points["ranks/straggler"] = found.straggler.rank if found.straggler is not None else NOBODY
+    if found.compute_imbalance is not None:
+        points["ranks/compute_imbalance"] = found.compute_imbalance
+    if found.memory_imbalance is not None:
+        points["ranks/memory_imbalance"] = found.memory_imbalance
+    for row in sorted(found.collectives, key=lambda row: row.bytes or 0):
+        if row.bus_bandwidth is not None:
+            points[f"ranks/bus_gb_per_s/{row.kind}"] = row.bus_bandwidth / 1e9
+    return points
 
 
 def _ms(us: float | None) -> float | None:

@@ -50,6 +50,8 @@ class Findings(NamedTuple):
     gaps: list[Gap]
     steps: int
     synchronizing: Culprit | None
+    several_ranks: bool
+    """Other ranks' traces have told waiting from transfer."""
 
     @property
     def kernel_us(self) -> float:
@@ -247,6 +249,17 @@ def _communication(found: Findings) -> list[Advice]:
     top = next((kernel for kernel in found.kernels if kernel.kind == "communication"), None)
     if top is None:
         return []
+    if found.several_ranks:
+        return [
+            _advise(
+                found,
+                "overlap, buckets and less to send",
+                f"""The transfer itself, after all ranks have joined, takes {_of_step(found, "communication")} with no
+                computation beside it. Let it begin earlier (DDP's bucket_cap_mb, FSDP's prefetch), send less (no_sync()
+                while accumulating gradients, bf16_compress_hook), and compare the bus bandwidth with the link's.""",
+                top.operator,
+            )
+        ]
     return [
         _advise(
             found,

@@ -120,6 +120,7 @@ def analysis(
         memory=memory(trace, threads.innermost),
         devices=devices,
         synchronizing=synchronizing(trace, host),
+        several_ranks=waits is not None,
     )
     stray = int(np.count_nonzero(work.launched_at < 0))
     facts, ranks = trace.harness, trace.distributed

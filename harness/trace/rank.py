@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from harness.trace.collectives import Collectives, collectives, host_compute
 from harness.trace.columns import Trace
 from harness.trace.figures import operator_times
 from harness.trace.intervals import Spans, union
-from harness.trace.reader import read
 from harness.trace.schema import LateReason, WindowReport
 from harness.trace.shares import Shares
 from harness.trace.steps import Steps
@@ -45,9 +43,8 @@ class RankFindings:
     """Communication in the window with nothing computed beside it."""
 
 
-def rank_findings(path: Path, step_ms: float | None = None) -> RankFindings:
-    """Read and analyze one rank's trace. Raises TraceError where it cannot be read."""
-    trace = read(path)
+def rank_findings(trace: Trace, step_ms: float | None = None) -> RankFindings:
+    """Analyze one rank's trace."""
     found = analysis(trace, step_ms=step_ms)
     report, shares = found.report, found.shares
     calls = collectives(trace, found.work, found.steps)
@@ -59,7 +56,7 @@ def rank_findings(path: Path, step_ms: float | None = None) -> RankFindings:
         host_shares, times = _host(trace, found.steps, busy)
     operators = operator_times(report)
     longest = sorted(operators, key=lambda name: -operators[name])[:OPERATORS_KEPT]
-    match = _HOST.match(path.name)
+    match = _HOST.match(trace.source.name)
     return RankFindings(
         report=report,
         host=match[1] if match else None,

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from harness.trace.alignment import Aligned, align, exposed_wait
 from harness.trace.analyze import Waits, analysis
 from harness.trace.collectives import bus_factor
+from harness.trace.columns import Trace
 from harness.trace.errors import TraceError
 from harness.trace.rank import RankFindings, rank_findings
 from harness.trace.reader import read
@@ -63,11 +65,16 @@ def analyze_window(
         else:
             by_rank[one.report.rank] = path, one
     placed = [by_rank[rank] for rank in sorted(by_rank)]
-    report = _across([one for _, one in placed], placed[0][0], step_ms)
+    report = _across([one for _, one in placed], lambda: read(placed[0][0]), step_ms)
     if warnings:
         window = msgspec.structs.replace(report.window, warnings=[*report.window.warnings, *warnings])
         report = msgspec.structs.replace(report, window=window)
     return report
+
+
+def analyze_rank(trace: Trace, *, step_ms: float | None = None) -> WindowReport:
+    """Findings of one rank's trace alone, with its collectives."""
+    return _across([rank_findings(trace, step_ms)], lambda: trace, step_ms)
 
 
 def _read(
@@ -80,20 +87,33 @@ def _read(
     else:
         # Spawned, not forked: the process that asks may have threads.
         context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
             results = list(pool.map(findings, paths))
     read_ones = [(path, one) for path, one in zip(paths, results, strict=True) if isinstance(one, RankFindings)]
     return read_ones, [one for one in results if isinstance(one, TraceError)]
 
 
+def _end_with_parent() -> None:
+    """A pool's processes would wait for ever where the one that asked is killed."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def _findings_or_error(path: Path, step_ms: float | None) -> RankFindings | TraceError:
     try:
-        return rank_findings(path, step_ms)
+        return rank_findings(read(path), step_ms)
     except TraceError as error:
         return error
 
 
-def _across(ranks: Sequence[RankFindings], lowest: Path, step_ms: float | None) -> WindowReport:
+def _across(ranks: Sequence[RankFindings], lowest: Callable[[], Trace], step_ms: float | None) -> WindowReport:
+    """lowest: reads the trace of the first rank again, where others change what it says."""
     report = ranks[0].report
     if len(ranks) == 1 and not len(ranks[0].collectives.sort):
         return report
@@ -103,7 +123,7 @@ def _across(ranks: Sequence[RankFindings], lowest: Path, step_ms: float | None) 
     named = late(late_one) if late_one is not None else None
     fractions = [_waiting_fraction(one, wait) for one, wait in zip(ranks, waits, strict=True)]
     labels = [_label(one, fraction, named) for one, fraction in zip(ranks, fractions, strict=True)]
-    if fractions[0] or late_one is not None:
+    if len(ranks) > 1:
         own = next((one for one in ranks if late_one is not None and one.report.rank == late_one.rank), None)
         told = Waits(
             fraction=fractions[0],
@@ -111,7 +131,7 @@ def _across(ranks: Sequence[RankFindings], lowest: Path, step_ms: float | None) 
             late=named if named is not None and named.rank != report.rank else None,
             advice=late_advice(late_one, own) if late_one is not None and own is not None else [],
         )
-        report = analysis(read(lowest), step_ms=step_ms, waits=told).report
+        report = analysis(lowest(), step_ms=step_ms, waits=told).report
     section = Ranks(
         ranks=_rows(ranks, aligned, waits, labels),
         collectives=_collectives(ranks, aligned),

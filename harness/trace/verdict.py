@@ -117,7 +117,8 @@ def _judge(shares: Shares, roof: Roofline | None, late: Late | None) -> Finding:
             BUSY.value,
             "share of the "
             + ("unprofiled " if shares.unprofiled else "traced ")
-            + "step that the device works or passes from one queued kernel to the next",
+            + "step that the device works or passes from one queued kernel to the next"
+            + (", waiting for other ranks not counted" if shares.waiting else ""),
         )
     ]
     idle = {wait: waits[wait] for wait in IDLE}
