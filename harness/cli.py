@@ -107,6 +107,32 @@ def report(
 
 
 @app.command()
+def compare(
+    before: Annotated[Path, typer.Argument(help="A trace file, a window or a run.")],
+    after: Annotated[Path, typer.Argument(help="Another one.")],
+    fail_over: Annotated[
+        str | None,
+        typer.Option(help="Exit status 1 where step time or peak memory has grown by more, beyond noise: 5%."),
+    ] = None,
+    per_sample: Annotated[
+        bool, typer.Option("--per-sample", help="Divide times by what a step trains on: for other batch sizes.")
+    ] = False,
+    rows: Annotated[int, typer.Option(help="Rows of every table.", min=1)] = 15,
+    format: Annotated[
+        ReportFormat, typer.Option(help="A table for people, Markdown for a pull request, JSON for programs.")
+    ] = ReportFormat.table,
+) -> None:
+    """Show what differs between two runs, windows or traces, and what of it is more than noise."""
+    from harness.compare import run
+
+    grown = run(before, after, fail_over=fail_over, per_sample=per_sample, rows=rows, format=format.value)
+    for line in grown:
+        console.err.print(console.plain(line), highlight=False, soft_wrap=True)
+    if grown:
+        raise typer.Exit(1)
+
+
+@app.command()
 def trigger(
     run: Annotated[Path, typer.Argument(help="The run directory of a job that runs.")],
     steps: Annotated[

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -83,6 +83,14 @@ def show_sweep(logdir: Path, sweep: str) -> None:
     console.out.print(f"{done} of {len(rows)} runs completed. Compare them: harness board {logdir}")
 
 
+def throughput(metrics: Mapping[str, float]) -> tuple[float, str] | tuple[None, None]:
+    """Of a manifest's metrics: so many a second, and of what (samples, tokens, products)."""
+    for name, value in metrics.items():
+        if name.endswith("_per_second"):
+            return value, name.split("/")[1].removesuffix("_per_second")
+    return None, None
+
+
 def _read(path: Path) -> Manifest:
     try:
         return read_manifest(path)
@@ -103,7 +111,7 @@ def _read(path: Path) -> Manifest:
 
 def _row(path: Path, manifest: Manifest) -> Row:
     metrics = manifest.metrics
-    throughput = next(((name, value) for name, value in metrics.items() if name.endswith("_per_second")), (None, None))
+    per_second, unit = throughput(metrics)
     return Row(
         id=manifest.id,
         path=str(path),
@@ -117,8 +125,8 @@ def _row(path: Path, manifest: Manifest) -> Row:
         overrides=manifest.overrides,
         loss=metrics.get("train/loss"),
         eval_loss=metrics.get("eval/loss"),
-        per_second=throughput[1],
-        unit=throughput[0] and throughput[0].split("/")[1].removesuffix("_per_second"),
+        per_second=per_second,
+        unit=unit,
         step_time_ms=metrics.get("perf/step_time_ms"),
         device=manifest.device,
         error=manifest.error,

@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from harness.trace.annotations import REST
+from harness.trace.noise import spread
 from harness.trace.schema import DeviceTime, Phase, WindowReport
 
 
-def operator_times(report: WindowReport) -> dict[str, float]:
-    """Self time of each operator in one step (µs): on the device where one worked, else on the host."""
-    device, steps = bool(report.totals.device_time_us), max(report.window.steps, 1)
+def step_noise(report: WindowReport) -> float:
+    """How far the steps of a window lie apart: the standard deviation of their durations over the median."""
+    median = report.step_time.profiled_median_us
+    return spread([step.duration_us for step in report.steps]) / median if median else 0.0
+
+
+def operator_times(report: WindowReport, *, on_host: bool = False) -> dict[str, float]:
+    """Self time of each operator in one step (µs): on the device where one worked, else, or where asked, on the
+    host."""
+    device, steps = bool(report.totals.device_time_us) and not on_host, max(report.window.steps, 1)
     times: dict[str, float] = {}
     for row in report.operators:
         if row.device_type == "cpu" and not row.is_annotation:
