@@ -56,14 +56,21 @@ def run(
         UsageError: where one of them cannot be read, or ``fail_over`` is no limit.
     """
     limit = None if fail_over is None else _limit(fail_over)
-    windows, works = (_windows(before), _windows(after)), (_work(before), _work(after))
+    sets = [_windows(path) for path in (before, after)]
+    works = [_work(where) for where, _ in sets]
     samples = (1.0, 1.0)
     if per_sample:
         known = [_per_step(work, path) for work, path in zip(works, (before, after), strict=True)]
         samples = known[0], known[1]
-    found = compare(*windows, names=(str(before), str(after)), samples=samples)
+    found = compare(sets[0][1], sets[1][1], names=(str(before), str(after)), samples=samples)
     sides = [
-        msgspec.structs.replace(side, per_second=work.per_second, unit=work.unit, per_step=work.per_step)
+        msgspec.structs.replace(
+            side,
+            torch_version=side.torch_version or work.torch_version,
+            per_second=work.per_second,
+            unit=work.unit,
+            per_step=work.per_step,
+        )
         if work is not None
         else side
         for side, work in zip((found.before, found.after), works, strict=True)
@@ -110,26 +117,27 @@ def _limit(text: str) -> float:
     return value
 
 
-def _windows(path: Path) -> list[WindowReport]:
-    """Whole windows, oldest first; a run's first one carries the job's warm-up, and goes where there are others."""
+def _windows(path: Path) -> tuple[Path, list[WindowReport]]:
+    """Where they lie, and whole windows, oldest first; a run's first one carries the job's warm-up, and goes where there are others."""
     found = find(path)
     if isinstance(found, list):
         listed = ", ".join(str(run.path) for run in found[:4]) + (", ..." if len(found) > 4 else "")
         raise UsageError(f"{path} holds {len(found)} runs; give one of them: {listed}")
     if isinstance(found, Window):
-        return [found.report()]
+        return found.path, [found.report()]
     assert isinstance(found, Run)
     chosen = found.windows[1:] if len(found.windows) > 1 else found.windows
     reports = [window.report() for window in chosen[-MOST_WINDOWS:]]
     whole = [report for report in reports if report.window.steps and not report.window.partial]
-    return whole or reports
+    return found.path, whole or reports
 
 
 class _Work(NamedTuple):
     """What a run's manifest tells of its speed."""
 
-    per_second: float
-    unit: str
+    torch_version: str | None
+    per_second: float | None
+    unit: str | None
     per_step: float | None
 
 
@@ -139,15 +147,14 @@ def _work(path: Path) -> _Work | None:
     if run is None:
         return None
     try:
-        metrics = read_manifest(run).metrics
+        manifest = read_manifest(run)
     except UsageError:
         return None
-    per_second, unit = throughput(metrics)
-    if per_second is None or unit is None:
-        return None
-    step_ms = metrics.get("perf/step_time_ms")
+    per_second, unit = throughput(manifest.metrics)
+    step_ms = manifest.metrics.get("perf/step_time_ms")
     # Both are of the same steps, so what they say of one is exact but for rounding.
-    return _Work(per_second, unit, round(per_second * step_ms / 1e3, 3) if step_ms else None)
+    per_step = round(per_second * step_ms / 1e3, 3) if per_second and step_ms else None
+    return _Work(manifest.versions.get("torch"), per_second, unit, per_step)
 
 
 def _per_step(work: _Work | None, path: Path) -> float:

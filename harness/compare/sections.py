@@ -19,7 +19,7 @@ from harness.report.document import (
     text,
 )
 from harness.report.units import duration, share, size
-from harness.trace.compare import GROUPS, Comparison, Group, Row, Side, Unit, culprits, regressions
+from harness.trace.compare import GROUPS, SMALLEST, Comparison, Group, Row, Side, Unit, culprits, regressions
 
 TITLE: dict[Group, str] = {
     "step": "Step time",
@@ -127,7 +127,7 @@ def _cells(row: Row) -> list[Cell]:
     interval, inside = "", False
     if row.low is not None and row.high is not None:
         interval, inside = f"{100 * row.low:+.1f} … {100 * row.high:+.1f} %", row.low <= 0 <= row.high
-    small = "" if not row.more else "within the noise" if inside else "small"
+    small = "" if not row.more else "within the noise" if inside else "small" if _is_small(row) else "may be chance"
     said = {"same": small, "unknown": "noise unknown"}.get(row.outcome, row.outcome)
     return [
         row.name,
@@ -137,6 +137,10 @@ def _cells(row: Row) -> list[Cell]:
         interval,
         Styled(said, style),
     ]
+
+
+def _is_small(row: Row) -> bool:
+    return row.change is not None and abs(row.change) < SMALLEST.value
 
 
 def _value(value: float | None, unit: Unit) -> str:

@@ -187,12 +187,18 @@ def _rows(
         if not math.isfinite(then.value) or not math.isfinite(now.value):
             continue
         found.append((name, figure, then, now, difference(then, now, CONFIDENCE)))
-    real = holm([apart.p for *_, apart in found], 1 - CONFIDENCE)
     steps = [us / samples[0] for one in before if (us := _step_us(one))]
     least = WEIGHT.value * min(steps, default=0.0)
+    # What weighs nothing on either side is not asked about, and makes no other figure less certain.
+    asked = [
+        place
+        for place, (_, figure, then, now, _) in enumerate(found)
+        if figure.unit != "us" or max(then.value, now.value) >= least
+    ]
+    real = dict(zip(asked, holm([found[place][-1].p for place in asked], 1 - CONFIDENCE), strict=True))
     rows = [
-        _row(group, name, figure, then, now, apart, real=is_real, least=least if figure.unit == "us" else 0.0)
-        for (name, figure, then, now, apart), is_real in zip(found, real, strict=True)
+        _row(group, name, figure, then, now, apart, real=real.get(place, False), least=least)
+        for place, (name, figure, then, now, apart) in enumerate(found)
     ]
     if group == "step":
         return rows
@@ -212,7 +218,7 @@ def _row(
 ) -> Row:
     known = math.isfinite(apart.low)
     base = then.value
-    notable = abs(apart.value) >= max(SMALLEST.value * abs(base), least)
+    notable = abs(apart.value) >= max(SMALLEST.value * abs(base), least if figure.unit == "us" else 0.0)
     outcome: Outcome = "same"
     if not known:
         outcome = "unknown"
