@@ -19,6 +19,7 @@ app = typer.Typer(
     help="Train PyTorch models with a profiler that stays for the whole job, and see in TensorBoard where time goes.",
 )
 
+NEWEST = "newest"
 Logdir = Annotated[Path, typer.Argument(help="Where runs were written.", show_default=True)]
 
 
@@ -52,14 +53,27 @@ def train(context: typer.Context) -> None:
 @app.command()
 def runs(
     logdir: Logdir = Path("tb_logs"),
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            is_flag=False,
+            flag_value=NEWEST,
+            help="The runs of one sweep, by the beginning of its id (the newest one where none is given), and which "
+            "of them no other beats in speed and loss.",
+        ),
+    ] = None,
     format: Annotated[Format, typer.Option(help="A table for people, JSON for programs.")] = Format.table,
 ) -> None:
-    """List runs and sweeps, newest first: status, steps, loss, throughput, windows."""
+    """List runs, newest first, or one sweep: status, steps, loss, throughput, windows."""
     import msgspec
 
-    from harness.runs import collect, show
+    from harness.runs import collect, show, show_sweep, sweep_rows
 
-    rows = list(collect(logdir))
+    asked = None if sweep == NEWEST else sweep
+    if sweep is not None and format is Format.table:
+        show_sweep(logdir, asked)
+        return
+    rows = sweep_rows(logdir, asked) if sweep is not None else list(collect(logdir))
     if format is Format.json:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(rows)) + b"\n")
     elif rows:

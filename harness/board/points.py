@@ -8,9 +8,13 @@ from typing import get_args
 
 from harness.trace.annotations import REST
 from harness.trace.figures import busiest, operator_times, parts_of_step
-from harness.trace.schema import IdleCause, WindowReport
+from harness.trace.schema import IdleCause, VerdictLabel, WindowReport
 
 MIB = 1024**2
+VERDICTS: tuple[VerdictLabel, ...] = get_args(VerdictLabel)
+"""A verdict's place here is its number as a curve."""
+HEADLINE = ("window/device_busy", "window/peak_allocated_mib", "window/verdict")
+"""What tells most of a window, beside the curves of training."""
 NOBODY = -1
 """In the place of a rank that is late."""
 LEADERS = 6
@@ -85,6 +89,7 @@ def _window(report: WindowReport) -> dict[str, float]:
         "window/step_ms_profiled": _ms(times.profiled_median_us),
         "window/cost_ms": _ms(window.cost_us),
         "window/lost_events": window.lost_events + window.launches_without_work,
+        "window/verdict": VERDICTS.index(report.verdict.label),
         "window/verdict_confidence": report.verdict.confidence,
     }
     device = busiest(report)
