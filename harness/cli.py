@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from harness import __version__, console
 from harness.errors import UsageError
@@ -50,17 +51,32 @@ def train(context: typer.Context) -> None:
     raise typer.Exit(run_training(context.args))
 
 
-@app.command()
+class RunsCommand(TyperCommand):
+    """`--sweep` alone is the newest one, which Typer's options cannot say."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for place, text in enumerate(args):
+            following = args[place + 1] if place + 1 < len(args) else "-"
+            if text == "--sweep" and (following.startswith("-") or Path(following).is_dir()):
+                args = [*args[: place + 1], NEWEST, *args[place + 1 :]]
+                break
+        return super().parse_args(ctx, args)
+
+
+@app.command(cls=RunsCommand)
 def runs(
     logdir: Logdir = Path("tb_logs"),
     sweep: Annotated[
         str | None,
         typer.Option(
-            is_flag=False,
-            flag_value=NEWEST,
+            metavar="[ID]",
             help="The runs of one sweep, by the beginning of its id (the newest one where none is given), and which "
             "of them no other beats in speed and loss.",
         ),
+    ] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(help="Of a sweep over one number, draw step time, host and device against it: an SVG file."),
     ] = None,
     format: Annotated[Format, typer.Option(help="A table for people, JSON for programs.")] = Format.table,
 ) -> None:
@@ -70,6 +86,12 @@ def runs(
     from harness.runs import collect, show, show_sweep, sweep_rows
 
     asked = None if sweep == NEWEST else sweep
+    if figure is not None:
+        from harness.sweep_figure import draw
+
+        if sweep is None:
+            raise UsageError(f"--figure {figure}: draws a sweep; give --sweep")
+        draw(sweep_rows(logdir, asked), figure)
     if sweep is not None and format is Format.table:
         show_sweep(logdir, asked)
         return

@@ -204,6 +204,7 @@ def _job(composed: DictConfig) -> float | None:
     before = read_manifest(path) if composed.resume is not None else None
     if before is not None:
         manifest.resumed_from, manifest.started = before.resumed_from, before.started
+        manifest.metrics = before.metrics
     with RunDirectory(path, manifest, logdir=Path(composed.logdir)) as run, console.logging_to(path / LOG_FILE):
         try:
             over = before is not None and before.status == "completed"

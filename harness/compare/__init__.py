@@ -118,8 +118,8 @@ def _limit(text: str) -> float:
 
 
 def _windows(path: Path) -> tuple[Path, list[WindowReport]]:
-    """Where they lie, and whole windows, oldest first; a run's first one carries the job's warm-up, and goes where there
-    are others."""
+    """Where they lie, and whole windows, oldest first; a run's first one carries the job's warm-up, and goes where
+    there are others."""
     found = find(path)
     if isinstance(found, list):
         listed = ", ".join(str(run.path) for run in found[:4]) + (", ..." if len(found) > 4 else "")
