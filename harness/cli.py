@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from harness import __version__, console
 from harness.errors import UsageError
@@ -19,6 +20,7 @@ app = typer.Typer(
     help="Train PyTorch models with a profiler that stays for the whole job, and see in TensorBoard where time goes.",
 )
 
+NEWEST = "newest"
 Logdir = Annotated[Path, typer.Argument(help="Where runs were written.", show_default=True)]
 
 
@@ -49,17 +51,51 @@ def train(context: typer.Context) -> None:
     raise typer.Exit(run_training(context.args))
 
 
-@app.command()
+class RunsCommand(TyperCommand):
+    """`--sweep` alone is the newest one, which Typer's options cannot say."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for place, text in enumerate(args):
+            following = args[place + 1] if place + 1 < len(args) else "-"
+            if text == "--sweep" and (following.startswith("-") or Path(following).is_dir()):
+                args = [*args[: place + 1], NEWEST, *args[place + 1 :]]
+                break
+        return super().parse_args(ctx, args)
+
+
+@app.command(cls=RunsCommand)
 def runs(
     logdir: Logdir = Path("tb_logs"),
+    sweep: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[ID]",
+            help="The runs of one sweep, by the beginning of its id (the newest one where none is given), and which "
+            "of them no other beats in speed and loss.",
+        ),
+    ] = None,
+    figure: Annotated[
+        Path | None,
+        typer.Option(help="Of a sweep over one number, draw step time, host and device against it: an SVG file."),
+    ] = None,
     format: Annotated[Format, typer.Option(help="A table for people, JSON for programs.")] = Format.table,
 ) -> None:
-    """List runs and sweeps, newest first: status, steps, loss, throughput, windows."""
+    """List runs, newest first, or one sweep: status, steps, loss, throughput, windows."""
     import msgspec
 
-    from harness.runs import collect, show
+    from harness.runs import collect, show, show_sweep, sweep_rows
 
-    rows = list(collect(logdir))
+    asked = None if sweep == NEWEST else sweep
+    if figure is not None:
+        from harness.sweep_figure import draw
+
+        if sweep is None:
+            raise UsageError(f"--figure {figure}: draws a sweep; give --sweep")
+        draw(sweep_rows(logdir, asked), figure)
+    if sweep is not None and format is Format.table:
+        show_sweep(logdir, asked)
+        return
+    rows = sweep_rows(logdir, asked) if sweep is not None else list(collect(logdir))
     if format is Format.json:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(rows)) + b"\n")
     elif rows:
@@ -104,6 +140,32 @@ def report(
         format=format.value,
         stacks=stacks,
     )
+
+
+@app.command()
+def compare(
+    before: Annotated[Path, typer.Argument(help="A trace file, a window or a run.")],
+    after: Annotated[Path, typer.Argument(help="Another one.")],
+    fail_over: Annotated[
+        str | None,
+        typer.Option(help="Exit status 1 where step time or peak memory has grown by more, beyond noise: 5%."),
+    ] = None,
+    per_sample: Annotated[
+        bool, typer.Option("--per-sample", help="Divide times by what a step trains on: for other batch sizes.")
+    ] = False,
+    rows: Annotated[int, typer.Option(help="Rows of every table.", min=1)] = 15,
+    format: Annotated[
+        ReportFormat, typer.Option(help="A table for people, Markdown for a pull request, JSON for programs.")
+    ] = ReportFormat.table,
+) -> None:
+    """Show what differs between two runs, windows or traces, and what of it is more than noise."""
+    from harness.compare import run
+
+    grown = run(before, after, fail_over=fail_over, per_sample=per_sample, rows=rows, format=format.value)
+    for line in grown:
+        console.err.print(console.plain(line), highlight=False, soft_wrap=True)
+    if grown:
+        raise typer.Exit(1)
 
 
 @app.command()

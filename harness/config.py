@@ -216,6 +216,18 @@ class LoggerConfig:
 
 
 @dataclass(kw_only=True)
+class ObjectiveConfig:
+    """What a sweeper that searches is told of each run."""
+
+    metric: str | None = None
+    """A curve's newest value, as ``perf/samples_per_second``; null: the evaluation's loss, or else the training's."""
+    maximize: bool = False
+    """Whether more of it is better, as ``hydra.sweeper.direction`` says to the sweeper."""
+    max_memory_mib: float | None = None
+    """A run whose peak is higher counts as worse than all that keep to it; null: no limit."""
+
+
+@dataclass(kw_only=True)
 class Config:
     """The whole job."""
 
@@ -238,6 +250,7 @@ class Config:
     profiler: ProfilerConfig = field(default_factory=ProfilerConfig)
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
     logger: LoggerConfig = field(default_factory=LoggerConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
 
 
 def register() -> None:
@@ -290,6 +303,7 @@ SECTIONS: dict[str, type[Any]] = {
     "profiler.memory_snapshot": SnapshotConfig,
     "checkpoint": CheckpointConfig,
     "logger": LoggerConfig,
+    "objective": ObjectiveConfig,
 }
 
 
@@ -308,6 +322,9 @@ def problems(config: Config) -> Iterator[str]:
 
     yield from _name_problems(config)
     yield from _count_problems(config)
+    limit = config.objective.max_memory_mib
+    if limit is not None and not limit > 0:
+        yield f"objective.max_memory_mib={limit}: must be more than 0, or null"
     if config.seed < 0:
         yield f"seed={config.seed}: must be at least 0"
     if config.trainer.matmul_precision not in ("highest", "high", "medium"):

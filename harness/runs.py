@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 from rich.table import Table
@@ -11,7 +13,9 @@ from rich.table import Table
 from harness import console
 from harness.errors import UsageError
 from harness.run import Manifest, find_runs, read_manifest, windows
+from harness.trace.schema import VerdictLabel
 
+PEAK_OF_JOB = "memory/peak_allocated_mib"
 STYLE = {"completed": "green", "running": "cyan", "interrupted": "yellow", "failed": "red", "killed": "red"}
 
 
@@ -35,6 +39,14 @@ class Row(msgspec.Struct, kw_only=True):
     """Newest throughput, in :attr:`unit`."""
     unit: str | None
     step_time_ms: float | None
+    busy: float | None
+    """Device busy fraction of the newest window."""
+    peak_mib: float | None
+    """Peak memory of the job, or of its newest window where only that knows."""
+    verdict: str | None
+    """Of the newest window."""
+    pareto: bool = False
+    """Of a sweep: no other run is both faster and of less loss."""
     device: str | None
     error: str | None
 
@@ -70,17 +82,106 @@ def show(rows: Sequence[Row]) -> None:
             str(row.windows),
         )
     console.out.print(table)
+    _show_errors(rows)
+
+
+def _show_errors(rows: Sequence[Row]) -> None:
     for row in rows:
         if row.error:
             console.out.print(f"[red]{console.plain(row.id)}[/]: {console.plain(row.error)}", highlight=False)
 
 
-def show_sweep(logdir: Path, sweep: str) -> None:
-    """Print the runs of one sweep, in the order in which they were started."""
-    rows = [row for row in collect(logdir) if row.sweep == sweep]
-    show(rows[::-1])
+def sweep_rows(logdir: Path, sweep: str | None) -> list[Row]:
+    """The runs of one sweep in the order of its jobs, with those marked that no other one beats.
+
+    Args:
+        sweep: Its id, or the beginning of it; the newest sweep where none is given.
+
+    Raises:
+        UsageError: where there is no such sweep, or several.
+    """
+    rows = [row for row in collect(logdir) if row.sweep is not None]
+    ids = list(dict.fromkeys(row.sweep for row in rows if row.sweep is not None))
+    matching = [one for one in ids if sweep is None or one.startswith(sweep)]
+    if not matching or (len(matching) > 1 and sweep is not None and sweep not in matching):
+        what = "no sweep" if not matching else "several sweeps"
+        named = f" that begins with {sweep}" if sweep is not None else ""
+        there = ", ".join((matching or ids)[:4]) or "none: start one with harness train -m"
+        raise UsageError(f"--sweep: {logdir} has {what}{named}; there are {there}")
+    chosen = sweep if sweep in matching else matching[0]
+    mine = sorted((row for row in rows if row.sweep == chosen), key=lambda row: row.id)
+    front = pareto(mine)
+    return [msgspec.structs.replace(row, pareto=row in front) for row in mine]
+
+
+def pareto(rows: Sequence[Row]) -> list[Row]:
+    """Completed runs that no other one beats in speed without being worse in loss, fastest first."""
+    points = [
+        (row, row.per_second, loss)
+        for row in rows
+        if row.status == "completed"
+        and row.per_second is not None
+        and (loss := row.eval_loss if row.eval_loss is not None else row.loss) is not None
+    ]
+    front: list[Row] = []
+    best = math.inf
+    for row, _, loss in sorted(points, key=lambda point: (-point[1], point[2])):
+        if loss < best:
+            front.append(row)
+            best = loss
+    return front
+
+
+def show_sweep(logdir: Path, sweep: str | None) -> None:
+    """Print the runs of one sweep: how fast, how good, how much memory, and which of them no other one beats."""
+    rows = sweep_rows(logdir, sweep)
+    columns: list[tuple[str, Callable[[Row], str]]] = [
+        ("loss", lambda row: "" if row.loss is None else f"{row.loss:.4g}"),
+        ("eval loss", lambda row: "" if row.eval_loss is None else f"{row.eval_loss:.4g}"),
+        ("throughput", lambda row: "" if row.per_second is None else f"{row.per_second:,.0f} {row.unit}/s"),
+        ("step", lambda row: "" if row.step_time_ms is None else f"{row.step_time_ms:,.3g} ms"),
+        ("busy", lambda row: "" if row.busy is None else f"{100 * row.busy:.0f} %"),
+        ("peak", lambda row: "" if row.peak_mib is None else f"{row.peak_mib:,.0f} MiB"),
+        ("verdict", lambda row: row.verdict or ""),
+    ]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("")
+    table.add_column("run", overflow="fold", ratio=1)
+    table.add_column("status")
+    shown = [(heading, value) for heading, value in columns if any(map(value, rows))]
+    for heading, _ in shown:
+        table.add_column(heading, justify="left" if heading == "verdict" else "right", no_wrap=True)
+    for row in rows:
+        mark = "[bold green]●[/]" if row.pareto else ""
+        status = f"[{STYLE[row.status]}]{row.status}[/]"
+        table.add_row(mark, console.plain(row.id), status, *(console.plain(value(row)) for _, value in shown))
+    console.out.print(table)
+    _show_errors(rows)
     done = sum(row.status == "completed" for row in rows)
-    console.out.print(f"{done} of {len(rows)} runs completed. Compare them: harness board {logdir}")
+    said = f"{done} of {len(rows)} runs completed."
+    if any(row.pareto for row in rows):
+        said += " ● no other run is both faster and of less loss."
+    console.out.print(f"{said} Compare them: harness board {logdir}", highlight=False)
+    if done < len(rows):
+        console.out.print(f"Go on with it: harness train -m resume={rows[0].sweep}", highlight=False)
+
+
+def peak_mib(metrics: Mapping[str, float]) -> float | None:
+    """Peak memory by a manifest's metrics."""
+    return metrics.get(PEAK_OF_JOB, metrics.get("window/peak_allocated_mib"))
+
+
+def _verdict(number: float | None) -> str | None:
+    labels = get_args(VerdictLabel)
+    return labels[int(number)] if number is not None and 0 <= number < len(labels) else None
+
+
+def throughput(metrics: Mapping[str, float]) -> tuple[float, str] | tuple[None, None]:
+    """Of a manifest's metrics: so many a second, and of what (samples, tokens, products)."""
+    for name, value in metrics.items():
+        if name.endswith("_per_second"):
+            return value, name.split("/")[1].removesuffix("_per_second")
+    return None, None
 
 
 def _read(path: Path) -> Manifest:
@@ -103,7 +204,7 @@ def _read(path: Path) -> Manifest:
 
 def _row(path: Path, manifest: Manifest) -> Row:
     metrics = manifest.metrics
-    throughput = next(((name, value) for name, value in metrics.items() if name.endswith("_per_second")), (None, None))
+    per_second, unit = throughput(metrics)
     return Row(
         id=manifest.id,
         path=str(path),
@@ -117,9 +218,12 @@ def _row(path: Path, manifest: Manifest) -> Row:
         overrides=manifest.overrides,
         loss=metrics.get("train/loss"),
         eval_loss=metrics.get("eval/loss"),
-        per_second=throughput[1],
-        unit=throughput[0] and throughput[0].split("/")[1].removesuffix("_per_second"),
+        per_second=per_second,
+        unit=unit,
         step_time_ms=metrics.get("perf/step_time_ms"),
+        busy=metrics.get("window/device_busy"),
+        peak_mib=peak_mib(metrics),
+        verdict=_verdict(metrics.get("window/verdict")),
         device=manifest.device,
         error=manifest.error,
     )

@@ -9,7 +9,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from signal import SIGTERM
@@ -25,9 +25,10 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from harness import build, completion, console, distributed, launch, resume, targets
+from harness import build, completion, console, distributed, launch, resume, sweep, targets
 from harness import config as schema
 from harness.board.logger import Logger, NoLogger
+from harness.board.points import HEADLINE
 from harness.board.trends import Trends
 from harness.checkpoint import Checkpoints
 from harness.config import Config, SlowConfig
@@ -51,8 +52,9 @@ from harness.run import (
     remove_empty,
     versions,
 )
-from harness.runs import show_sweep
+from harness.runs import PEAK_OF_JOB, show_sweep
 from harness.summary import show_run
+from harness.tasks import Task
 from harness.trainer import DivergedError, Summary, Trainer
 
 log = logging.getLogger(__name__)
@@ -104,15 +106,19 @@ def _run_hydra(prog: str, arguments: list[str]) -> None:
     schema.register()
     world = _Single.world
     name = schema.name_this_run(lambda name: world.agree("run", name))
-    in_sweep = bool({"-m", "--multirun"} & set(arguments))
+    in_sweep = bool(set(sweep.MULTIRUN) & set(arguments))
     if in_sweep and world.joined:
         raise UsageError("a sweep starts the processes of each of its runs itself: harness train -m trainer.devices=N")
     _Single.began, _Single.error, NoteSweep.logdir = False, None, None
     if (path := world.earlier_path()) is not None:
         arguments = [*arguments, f"resume={path}"]
-    argv = [prog, *resume.complete(arguments)]
     if in_sweep:
-        argv += [f"sweep={name}", _names_only_what_varies(arguments)]
+        arguments, before = sweep.resumed(arguments)
+        name = before or name
+        NoteSweep.sweep = sweep.Sweep(id=name, arguments=list(arguments))
+        argv = [prog, *arguments, f"sweep={name}", _names_only_what_varies(arguments)]
+    else:
+        argv = [prog, *resume.complete(arguments)]
     with _hydra_environment(argv):
         try:
             hydra.main(version_base="1.3", config_path=str(schema.CONF), config_name="config")(job)()
@@ -122,7 +128,7 @@ def _run_hydra(prog: str, arguments: list[str]) -> None:
                 raise
             raise UsageError(f"the run's directory cannot be made: {error}; choose another logdir") from error
         finally:
-            if NoteSweep.logdir is not None and NoteSweep.logdir.is_dir():
+            if NoteSweep.logdir is not None and sweep.was_begun(NoteSweep.folder, name, NoteSweep.logdir):
                 show_sweep(NoteSweep.logdir, name)
     if _Single.error is not None:
         raise _Single.error
@@ -146,12 +152,16 @@ def _hydra_environment(argv: list[str]) -> Iterator[None]:
 
 
 class NoteSweep(Callback):
-    """Remembers where a sweep goes, so that its table can be printed however it ends."""
+    """Remembers where a sweep goes, so that its table can be printed however it ends, and it can be gone on with."""
 
+    sweep: sweep.Sweep
     logdir: Path | None = None
+    folder: Path
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         NoteSweep.logdir = Path(config.logdir)
+        NoteSweep.folder = NoteSweep.logdir / config.name
+        sweep.save(NoteSweep.folder, NoteSweep.sweep)
 
 
 def _names_only_what_varies(arguments: list[str]) -> str:
@@ -194,6 +204,11 @@ def _job(composed: DictConfig) -> float | None:
     world = _Single.world
     path = Path(settings.runtime.output_dir)
     in_sweep = settings.mode == RunMode.MULTIRUN
+    if in_sweep and (life := sweep.earlier_life(path)) is not None:
+        if life.status == "completed":
+            console.err.print(f"{console.plain(life.id)} was completed before: skipped", highlight=False)
+            return _objective(composed, life.metrics)
+        composed.resume = str(path)
     try:
         processes = launch.count(composed.trainer.devices)
     except UsageError:
@@ -220,6 +235,7 @@ def _job(composed: DictConfig) -> float | None:
     before = read_manifest(path) if composed.resume is not None else None
     if before is not None:
         manifest.resumed_from, manifest.started = before.resumed_from, before.started
+        manifest.metrics = before.metrics
     with ExitStack() as held:
         with world.together():
             kind = RunDirectory if world.leads else FollowedRun
@@ -249,7 +265,13 @@ def _job(composed: DictConfig) -> float | None:
         run.finish("completed")
     if not in_sweep and world.leads:
         show_run(path, summary)
-    return summary.metrics.get("eval/loss", summary.last_loss)
+    return _objective(composed, {**run.manifest.metrics, **summary.metrics})
+
+
+def _objective(composed: DictConfig, metrics: Mapping[str, float]) -> float | None:
+    """What a search is told of a run that ended with these figures."""
+    aim = composed.objective
+    return sweep.objective(metrics, aim.metric, maximize=aim.maximize, max_memory_mib=aim.max_memory_mib)
 
 
 def _launch(composed: DictConfig, path: Path, processes: int) -> float | None:
@@ -280,7 +302,7 @@ def _launch(composed: DictConfig, path: Path, processes: int) -> float | None:
     manifest = read_manifest(path)
     if manifest.status == "interrupted":
         raise InterruptedRun(128 + SIGTERM)
-    return manifest.metrics.get("eval/loss", manifest.metrics.get("train/loss"))
+    return _objective(composed, manifest.metrics)
 
 
 def _train(composed: DictConfig, run: RunDirectory, world: World, *, live: bool, over: bool) -> Summary:
@@ -356,7 +378,7 @@ def _train(composed: DictConfig, run: RunDirectory, world: World, *, live: bool,
     run.start()
     if world.leads:
         _save_configuration(composed, run)
-        _introduce(composed, run, logger, batch, model)
+        _introduce(composed, run, logger, batch, model, parts.task)
     try:
         return loop.fit(profiler)
     finally:
@@ -375,6 +397,7 @@ def _profiler(config: Config, run: RunDirectory, loop: Trainer, trends: Trends, 
     def window_recorded(window: PublishedWindow) -> None:
         loop.window_recorded(window)
         trends.window_recorded(window)
+        run.manifest.metrics.update(trends.headline)
 
     schedule = Schedule(
         wait=settings.wait,
@@ -444,7 +467,9 @@ def _save_configuration(composed: DictConfig, run: RunDirectory) -> None:
     OmegaConf.save(OmegaConf.create(run.manifest.overrides), folder / resume.OVERRIDES)
 
 
-def _introduce(composed: DictConfig, run: RunDirectory, logger: Logger, batch: Any, model: torch.nn.Module) -> None:
+def _introduce(
+    composed: DictConfig, run: RunDirectory, logger: Logger, batch: Any, model: torch.nn.Module, task: Task
+) -> None:
     """What TensorBoard shows of the run before its first step."""
     manifest = run.manifest
     logger.layout()
@@ -459,14 +484,25 @@ def _introduce(composed: DictConfig, run: RunDirectory, logger: Logger, batch: A
     }
     rows = "\n".join(f"| {name} | {value} |" for name, value in environment.items())
     logger.text("environment", f"| | |\n|---|---|\n{rows}")
-    metrics = {"train/loss": 0.0} | ({"eval/loss": 0.0, "eval/accuracy": 0.0} if composed.data.eval else {})
-    logger.hparams(dict(_hparams(composed)), metrics)
+    logger.hparams(dict(_hparams(composed)), list(_compared(composed, task)))
     inputs = batch[0] if isinstance(batch, tuple | list) else batch
     if isinstance(inputs, torch.Tensor):
         if composed.logger.images and inputs.ndim == 4 and inputs.shape[1] in (1, 3):
             logger.images("data", inputs)
         if composed.logger.graph:
             logger.graph(model, inputs)
+
+
+def _compared(composed: DictConfig, task: Task) -> Iterator[str]:
+    """Tags of the curves by which the HParams tab compares and sorts runs."""
+    yield "train/loss"
+    if composed.data.eval:
+        yield from ("eval/loss", "eval/accuracy")
+    yield from (f"perf/{task.unit}_per_second", "perf/step_time_ms")
+    if torch.cuda.is_available():
+        yield PEAK_OF_JOB
+    if composed.profiler.enabled:
+        yield from HEADLINE
 
 
 def _hparams(composed: DictConfig) -> Iterator[tuple[str, Any]]:

@@ -111,6 +111,9 @@ def test_what_does_not_fit_together_is_one_error_before_anything_is_written(
 EXPERIMENTS = {
     "lab5_cnn": (["data.train.shape=[3,32,32]", "data.batch_size=2", "model.widths=[4,4,4]"], 2),
     "matmul_sweep": (["data.train.size=16"], 2),
+    "search_throughput": (["model.hidden=[8]", "trainer.max_steps=100"], 2),
+    "sweep_joblib": (["model.hidden=[8]", "trainer.max_steps=100"], 1),
+    "sweep_slurm": (["model.hidden=[8]", "trainer.max_steps=100"], 1),
     "mlp_digits": (["model.hidden=[8]", "trainer.max_steps=100"], 1),
     "text_transformer": (["model.width=8", "model.depth=1", "model.heads=2", "data.batch_size=2"], 1),
     "long_job": (["model.width=8", "model.depth=1", "model.heads=2", "data.batch_size=2", "profiler.skip_first=20"], 1),

@@ -7,12 +7,12 @@ here, with its reason, and each is measured against the noise of the windows' ow
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from harness.board.points import operator_times, parts_of_step
 from harness.report.units import duration, printable, shorten
+from harness.trace.figures import operator_times, parts_of_step, step_noise
 from harness.trace.schema import VerdictLabel, WindowReport
 from harness.trace.thresholds import Threshold
 
@@ -196,7 +196,6 @@ def _sentence(name: str, step: int, level: float, now: float) -> str:
 
 def _sample(report: WindowReport) -> _Sample:
     """The step itself, the phases by the host's time, and the largest operators by self time."""
-    durations = [row.duration_us for row in report.steps]
     profiled = report.step_time.profiled_median_us or 0.0
     steps = max(report.window.steps, 1)
     unprofiled = report.step_time.unprofiled_median_us
@@ -205,16 +204,8 @@ def _sample(report: WindowReport) -> _Sample:
     operators = operator_times(report)
     largest = sorted(operators, key=lambda name: -operators[name])[:WATCHED]
     times |= {_name(name): operators[name] for name in largest}
-    return _Sample(times, profiled, _sigma(durations) / profiled if profiled else 0.0)
+    return _Sample(times, profiled, step_noise(report))
 
 
 def _name(name: str) -> str:
     return shorten(printable(name), 80)
-
-
-def _sigma(values: Sequence[float]) -> float:
-    """Standard deviation by the median absolute deviation, which one slow step does not move."""
-    if len(values) < 2:
-        return 0.0
-    middle = statistics.median(values)
-    return 1.4826 * statistics.median(abs(value - middle) for value in values)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harness.board.changes import Change
-from harness.board.points import busiest
 from harness.report import markdown
 from harness.report.document import Block, Cell, Column, Facts, Paragraph, Section, Table, text
 from harness.report.findings import verdict_section
 from harness.report.operators import operator_section
 from harness.report.overview import trend
+from harness.report.ranks import ranks_sections
 from harness.report.units import duration, share, size
+from harness.trace.figures import busiest
 from harness.trace.schema import WindowReport
 
 ROWS = 15
@@ -42,6 +43,7 @@ def findings_text(
     head += [Paragraph(f"Changed: {change.text}.") for change in changes]
     document = [
         Section(verdict.title, [*head, *verdict.blocks]),
+        *ranks_sections(report, ROWS),
         _against(report, before, first),
         _memory(composition),
         operator_section(report, sort_by=None, by_shape=False, rows=ROWS),

@@ -6,15 +6,18 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams as hparams_summaries
+
+from harness.board.points import VERDICTS
 
 log = logging.getLogger(__name__)
 
@@ -63,8 +66,25 @@ LAYOUT = {
         "share of the job's time that windows cost": ["Multiline", ["window/overhead"]],
         "lost events": ["Multiline", ["window/lost_events"]],
     },
+    "Ranks": {
+        "waiting for other ranks, share of the step": ["Multiline", ["ranks/waiting_"]],
+        "the rank that is late, -1 for none": ["Multiline", ["ranks/straggler"]],
+        "bus bandwidth, GB/s": ["Multiline", ["ranks/bus_gb_per_s/"]],
+        "largest over mean, less one": ["Multiline", ["ranks/compute_imbalance", "ranks/memory_imbalance"]],
+    },
 }
 """The Custom Scalars page: what belongs together in one chart. A tag is a regular expression, matched at the start."""
+
+
+def _describe(experiment: Summary) -> None:
+    """Say on the HParams tab what a verdict's number stands for."""
+    plugin = experiment.value[0].metadata.plugin_data
+    data = HParamsPluginData.FromString(plugin.content)
+    for info in data.experiment.metric_infos:
+        if info.name.tag == "window/verdict":
+            info.display_name = "verdict"
+            info.description = ", ".join(f"{number}: {label}" for number, label in enumerate(VERDICTS))
+    plugin.content = data.SerializeToString()
 
 
 def _quiet_writer_threads(arguments: threading.ExceptHookArgs) -> None:
@@ -103,10 +123,11 @@ class Logger:
     def text(self, tag: str, markdown: str, step: int = 0) -> None:
         self._write(lambda writer: writer.add_text(tag, markdown, step))
 
-    def hparams(self, values: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+    def hparams(self, values: Mapping[str, Any], metrics: Sequence[str]) -> None:
         """The run's hyperparameters, and the tags of the scalars that the HParams tab shows beside them."""
         plain = {key: value for key, value in values.items() if isinstance(value, bool | int | float | str)}
-        experiment, start, _ = hparams_summaries(plain, dict(metrics))
+        experiment, start, _ = hparams_summaries(plain, dict.fromkeys(metrics, 0.0))
+        _describe(experiment)
         self._write(lambda writer: [writer._get_file_writer().add_summary(s) for s in (experiment, start)])
 
     def end_hparams(self) -> None:

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import get_args
 
-from harness.trace.schema import DeviceTime, IdleCause, Phase, WindowReport
+from harness.trace.annotations import REST
+from harness.trace.figures import busiest, operator_times, parts_of_step
+from harness.trace.schema import IdleCause, VerdictLabel, WindowReport
 
 MIB = 1024**2
+VERDICTS: tuple[VerdictLabel, ...] = get_args(VerdictLabel)
+"""A verdict's place here is its number as a curve."""
+HEADLINE = ("window/device_busy", "window/peak_allocated_mib", "window/verdict")
+"""What tells most of a window, beside the curves of training."""
+NOBODY = -1
+"""In the place of a rank that is late."""
 LEADERS = 6
 """Of each window, so many operators and phases may become curves."""
 MOST_CURVES = 12
 """Of operators, and of phases, over the whole run: more lines than these nobody tells apart."""
 WORTH_A_CURVE = 0.02
 """Of the window's time: less is noise, whose leaders change from window to window."""
-REST = "everything else"
 
 
 class Leaders:
@@ -45,7 +52,7 @@ class Points:
 
     def take(self, report: WindowReport, step: int) -> dict[str, float]:
         """The window's scalars. Times are milliseconds, of one step where the tag says no other thing."""
-        found = {**_window(report), **_idle(report), **self._overhead(report, step)}
+        found = {**_window(report), **_idle(report), **_ranks(report), **self._overhead(report, step)}
         operators = operator_times(report)
         self._operators.take(operators)
         chosen = self._operators.of(operators)
@@ -67,27 +74,6 @@ class Points:
         return {"window/overhead": cost / (since * step_us + cost)}
 
 
-def operator_times(report: WindowReport) -> dict[str, float]:
-    """Self time of each operator in one step (µs): on the device where one worked, else on the host."""
-    device, steps = bool(report.totals.device_time_us), max(report.window.steps, 1)
-    times: dict[str, float] = {}
-    for row in report.operators:
-        if row.device_type == "cpu" and not row.is_annotation:
-            own = row.self_device_time_us if device else row.self_cpu_time_us
-            times[row.name] = times.get(row.name, 0.0) + own / steps
-    return times
-
-
-def parts_of_step(report: WindowReport) -> Iterable[Phase]:
-    """The phases that have a name of their own."""
-    return (phase for phase in report.phases if phase.name != REST)
-
-
-def busiest(report: WindowReport) -> DeviceTime | None:
-    """The device whose times stand for the window; None where none worked."""
-    return max(report.device, key=lambda device: device.busy_fraction, default=None)
-
-
 def _shares(group: str, phases: Leaders, shares: Mapping[str, float]) -> dict[str, float]:
     if not shares:
         return {}
@@ -103,6 +89,7 @@ def _window(report: WindowReport) -> dict[str, float]:
         "window/step_ms_profiled": _ms(times.profiled_median_us),
         "window/cost_ms": _ms(window.cost_us),
         "window/lost_events": window.lost_events + window.launches_without_work,
+        "window/verdict": VERDICTS.index(report.verdict.label),
         "window/verdict_confidence": report.verdict.confidence,
     }
     device = busiest(report)
@@ -127,6 +114,27 @@ def _idle(report: WindowReport) -> dict[str, float]:
     steps = max(report.window.steps, 1)
     times = {row.reason: row.time_us for row in report.idle}
     return {f"idle/{reason}": times.get(reason, 0.0) / steps / 1e3 for reason in get_args(IdleCause)}
+
+
+def _ranks(report: WindowReport) -> dict[str, float]:
+    """Waiting and balance of several ranks, and the bus bandwidth of each kind's largest collective."""
+    found = report.ranks
+    if found is None:
+        return {}
+    points: dict[str, float] = {}
+    waits = [rank.waiting_us / rank.step_us for rank in found.ranks if rank.step_us and rank.waiting_us is not None]
+    if waits:
+        points["ranks/waiting_most"] = max(waits)
+        points["ranks/waiting_mean"] = sum(waits) / len(waits)
+        points["ranks/straggler"] = found.straggler.rank if found.straggler is not None else NOBODY
+    if found.compute_imbalance is not None:
+        points["ranks/compute_imbalance"] = found.compute_imbalance
+    if found.memory_imbalance is not None:
+        points["ranks/memory_imbalance"] = found.memory_imbalance
+    for row in sorted(found.collectives, key=lambda row: row.bytes or 0):
+        if row.bus_bandwidth is not None:
+            points[f"ranks/bus_gb_per_s/{row.kind}"] = row.bus_bandwidth / 1e9
+    return points
 
 
 def _ms(us: float | None) -> float | None:

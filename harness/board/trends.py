@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from harness.board.changes import Change, Changes
 from harness.board.findings_text import changes_text, findings_text
-from harness.board.points import Points
+from harness.board.points import HEADLINE, Points
 from harness.report.find import findings_of
 from harness.run import windows
 from harness.trace.schema import WindowReport
@@ -51,6 +51,8 @@ class Trends:
         self._composition = composition
         self._points, self._changes = Points(), Changes()
         self._all_changes: list[Change] = []
+        self.headline: dict[str, float] = {}
+        """The newest window's :data:`harness.board.points.HEADLINE`."""
         self._first: WindowReport | None = None
         self._before: WindowReport | None = None
         for path in windows(run) if resumed_from is not None else []:
@@ -79,6 +81,7 @@ class Trends:
         before, first = self._before, self._first
         self._before, self._first = report, first or report
         points = self._points.take(report, step)
+        self.headline = {tag: points[tag] for tag in HEADLINE if tag in points}
         changes = self._changes.take(report, step, comparable=report.window.trigger in (None, "schedule"))
         self._all_changes += changes
         if show:

@@ -25,7 +25,7 @@ from harness.publish.ranks import complete, handed_in
 from harness.publish.retention import Retention
 from harness.publish.staging import FINDINGS, TRACE_SUFFIX, Staging
 from harness.publish.upload import Uploader
-from harness.trace import analyze, read
+from harness.trace import analyze_window
 
 NICENESS = 10
 NOT_ANALYZED = "published without findings"
@@ -99,7 +99,7 @@ def publish(staging: Staging, name: str, retention: Retention) -> Outcome:
     compress(raw, trace)
     missing = _add_ranks(staging, name, build, job.ranks)
     died = f"the publisher has died of it {tries - 1} times"
-    unread = _write_findings(trace, job, missing) if tries <= TRIES else died
+    unread = _write_findings(build, job, missing) if tries <= TRIES else died
     retention.make_room(job.keep, incoming=build)
     _sync(build)
     staging.profile.mkdir(parents=True, exist_ok=True)
@@ -123,10 +123,11 @@ def _add_ranks(staging: Staging, name: str, build: Path, ranks: list[int]) -> li
     return [rank for rank in ranks if rank not in there]
 
 
-def _write_findings(trace: Path, job: Job, missing: list[int]) -> str | None:
-    """Read the packed trace and put its findings beside it; else why there are none."""
+def _write_findings(build: Path, job: Job, missing: list[int]) -> str | None:
+    """Read the packed traces and put their findings beside them; else why there are none."""
     try:
-        report = analyze(read(trace))
+        # One after another: the job has better uses for its cores.
+        report = analyze_window(sorted(build.iterdir()), processes=1)
         warnings = list(report.window.warnings)
         if missing:
             warnings.append(f"no trace of rank {', '.join(map(str, missing))} came in time: the window is incomplete")
@@ -141,7 +142,7 @@ def _write_findings(trace: Path, job: Job, missing: list[int]) -> str | None:
         findings = msgspec.json.encode(msgspec.structs.replace(report, window=window))
     except Exception as error:  # whatever is odd in a trace; its window is published all the same
         return f"{type(error).__name__}: {error}"
-    _write(trace.with_name(FINDINGS), findings)
+    _write(build / FINDINGS, findings)
     return None
 
 

@@ -13,7 +13,7 @@ import msgspec
 from harness.errors import UsageError
 from harness.publish.staging import FINDINGS
 from harness.run import MANIFEST, PROFILE
-from harness.trace import Trace, TraceError, WindowReport, analyze, read
+from harness.trace import Trace, TraceError, WindowReport, analyze_rank, analyze_window, read
 from harness.trace.schema import SCHEMA_VERSION
 
 TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
@@ -33,7 +33,9 @@ class Window:
     """At which recording began, from the directory's name."""
     findings: Path | None = None
     others: tuple[str, ...] = ()
-    """Names of the traces of other ranks in the same window."""
+    """Names of the other traces beside it."""
+    ranks: tuple[str, ...] = ()
+    """Those of them that are other ranks' of the same window."""
 
     def report(self, step_ms: float | None = None) -> WindowReport:
         """The findings beside the trace if they can be used; else the trace is analyzed.
@@ -41,22 +43,36 @@ class Window:
         Raises:
             UsageError: where neither can be read.
         """
-        return self._written(step_ms) or analyze(self._read(), step_ms=step_ms)
+        return self._written(step_ms) or self._analyzed(step_ms)[0]
 
     def load(self, step_ms: float | None = None) -> tuple[WindowReport, Trace | None]:
         """The report and the trace, which is read once; no trace where only its findings can be read."""
         report = self._written(step_ms)
         if report is None:
-            trace = self._read()
-            return analyze(trace, step_ms=step_ms), trace
+            return self._analyzed(step_ms)
         try:
             return report, self._read()
         except UsageError:
             return report, None
 
+    def _analyzed(self, step_ms: float | None) -> tuple[WindowReport, Trace | None]:
+        try:
+            if self.trace is None or not self.ranks:
+                trace = self._read()
+                return analyze_rank(trace, step_ms=step_ms), trace
+            report = analyze_window([self.trace, *(self.path / name for name in self.ranks)], step_ms=step_ms)
+            return report, read(self.path / report.source)
+        except TraceError as error:
+            raise UsageError(str(error)) from error
+
     def _written(self, step_ms: float | None) -> WindowReport | None:
         """Findings that a publisher wrote; a step time that is handed over makes others of them."""
-        return _decoded(self.findings) if self.findings is not None and step_ms is None else None
+        if self.findings is None or step_ms is not None:
+            return None
+        report = _decoded(self.findings)
+        # Written when not all ranks were there, or by a version that did not look at them.
+        complete = report is None or report.ranks is not None or not self.ranks
+        return report if complete else None
 
     def _read(self) -> Trace:
         if self.trace is None:
@@ -164,13 +180,25 @@ def _window(path: Path, suffixes: tuple[str, ...] = TRACE_SUFFIXES) -> Window | 
         return None
     first = min(traces, key=_rank_and_age, default=None)
     match = _WINDOW.fullmatch(path.name)
+    others = tuple(name for name in traces if name != first)
     return Window(
         path,
         path / first if first is not None else None,
         step=int(match[1]) if match else None,
         findings=findings,
-        others=tuple(name for name in traces if name != first),
+        others=others,
+        ranks=tuple(_other_ranks(first, others, anywhere=match is not None)) if first is not None else (),
     )
+
+
+def _other_ranks(first: str, others: tuple[str, ...], *, anywhere: bool) -> Iterator[str]:
+    """The newest trace of each other rank. anywhere: of any name, as in a window; else of the same but for the rank."""
+    taken = {_rank_and_age(first)[0], float("inf")}
+    for name in sorted(others, key=_rank_and_age):
+        rank = _rank_and_age(name)[0]
+        if rank not in taken and (anywhere or _RANK.split(name)[0] == _RANK.split(first)[0]):
+            taken.add(rank)
+            yield name
 
 
 def _rank_and_age(name: str) -> tuple[float, int, str]:

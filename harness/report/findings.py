@@ -33,6 +33,8 @@ from harness.report.document import (
 )
 from harness.report.memory import memory_section
 from harness.report.operators import operator_section
+from harness.report.ranks import ranks_sections, straggler_sentence
+from harness.report.styles import verdict_style
 from harness.report.units import bar, duration, share, size
 from harness.trace.schema import (
     Annotation,
@@ -40,15 +42,6 @@ from harness.trace.schema import (
     VerdictLabel,
     WindowReport,
 )
-
-STYLE_OF_VERDICT: dict[VerdictLabel, str] = {
-    "compute-bound": "bold green",
-    "memory-bound": "bold green",
-    "device-bound": "bold green",
-    "undetermined": "bold yellow",
-}
-"""Green where the device works, red where it waits."""
-WAITING = "bold red"
 
 MEANING: dict[VerdictLabel, str] = {
     "input-bound": "The device waits for the loop to fetch its next batch.",
@@ -84,6 +77,7 @@ def sections(
     """The report, without the sections that have nothing to say. others: traces of other ranks beside this one."""
     found = [
         verdict_section(report),
+        *ranks_sections(report, options.rows),
         _measured(report, others),
         _steps(report, options.rows),
         device_section(report),
@@ -101,15 +95,12 @@ def sections(
     return [section for section in found if section is not None]
 
 
-def verdict_style(label: VerdictLabel) -> str:
-    """Rich's style for a label."""
-    return STYLE_OF_VERDICT.get(label, WAITING)
-
-
 def verdict_section(report: WindowReport) -> Section:
     """What bounds the step, by which measures, and what to do."""
     verdict = report.verdict
     blocks: list[Block] = [Paragraph(MEANING[verdict.label])]
+    if report.ranks is not None and report.ranks.straggler is not None:
+        blocks.append(Paragraph(straggler_sentence(report.ranks.straggler), "bold red"))
     if verdict.evidence:
         columns = [text("measure"), Column("value"), text(""), Column("threshold"), prose("meaning")]
         blocks.append(Table(columns, [_evidence(evidence) for evidence in verdict.evidence]))
@@ -137,6 +128,8 @@ def _measured(report: WindowReport, others: Sequence[str]) -> Section:
     if report.world_size > 1:
         origin.append(f"rank {report.rank} of {report.world_size}")
     items = [("Trace", ", ".join(origin))]
+    read_too = {rank.source for rank in report.ranks.ranks} if report.ranks is not None else set()
+    others = [other for other in others if other not in read_too]
     if others:
         rest = f" and {len(others) - OTHERS_SHOWN} more" if len(others) > OTHERS_SHOWN else ""
         items.append(("Beside it", ", ".join(others[:OTHERS_SHOWN]) + rest))

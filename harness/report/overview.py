@@ -11,7 +11,7 @@ from harness.errors import UsageError
 from harness.report.document import Block, Cell, Column, Paragraph, Section, Styled, Table, name, text, without
 from harness.report.find import Run
 from harness.report.find import Window as Place
-from harness.report.findings import verdict_style
+from harness.report.styles import verdict_style
 from harness.report.units import duration, share
 from harness.trace.schema import SCHEMA_VERSION, DeviceTime, StepTime, Verdict, Window, WindowReport
 

@@ -1,12 +1,14 @@
 """From a trace file to findings: pure functions over columns, without torch.
 
 report = analyze(read("window.pt.trace.json.gz"))
+report = analyze_window(sorted(window.glob("*.pt.trace.json.gz")))  # of several ranks
 """
 
 from harness.trace.analyze import analyze
 from harness.trace.columns import Trace
 from harness.trace.errors import TraceError
+from harness.trace.ranks import analyze_rank, analyze_window
 from harness.trace.reader import read
 from harness.trace.schema import WindowReport
 
-__all__ = ["Trace", "TraceError", "WindowReport", "analyze", "read"]
+__all__ = ["Trace", "TraceError", "WindowReport", "analyze", "analyze_rank", "analyze_window", "read"]

@@ -50,6 +50,8 @@ class Findings(NamedTuple):
     gaps: list[Gap]
     steps: int
     synchronizing: Culprit | None
+    several_ranks: bool
+    """Other ranks' traces have told waiting from transfer."""
 
     @property
     def kernel_us(self) -> float:
@@ -62,7 +64,12 @@ class Findings(NamedTuple):
 
 def advice(label: VerdictLabel, found: Findings) -> list[Advice]:
     """For the verdict first, then for whatever else takes a tenth of the step, then for memory."""
-    result = _FOR[label](found) if label in _FOR else []
+    return (_FOR[label](found) if label in _FOR else []) + side_advice(found, label)
+
+
+def side_advice(found: Findings, label: VerdictLabel | None = None) -> list[Advice]:
+    """For what takes a tenth of the step beside the verdict's label, then for memory."""
+    result = []
     if found.shares is not None:
         others = {other: getattr(found.shares, share) for other, share in _SHARE_OF.items() if other != label}
         for other, share in sorted(others.items(), key=lambda item: -item[1]):
@@ -242,6 +249,17 @@ def _communication(found: Findings) -> list[Advice]:
     top = next((kernel for kernel in found.kernels if kernel.kind == "communication"), None)
     if top is None:
         return []
+    if found.several_ranks:
+        return [
+            _advise(
+                found,
+                "overlap, buckets and less to send",
+                f"""The transfer itself, after all ranks have joined, takes {_of_step(found, "communication")} with no
+                computation beside it. Let it begin earlier (DDP's bucket_cap_mb, FSDP's prefetch), send less (no_sync()
+                while accumulating gradients, bf16_compress_hook), and compare the bus bandwidth with the link's.""",
+                top.operator,
+            )
+        ]
     return [
         _advise(
             found,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import harness
 from harness.trace import kernels
-from harness.trace.advice import Findings, advice, memory_advice
+from harness.trace.advice import Findings, advice, memory_advice, side_advice
 from harness.trace.annotations import annotation_rows, phases
 from harness.trace.collector import without_collector
 from harness.trace.columns import Trace
@@ -22,17 +22,52 @@ from harness.trace.memory import memory, peak_during
 from harness.trace.operators import HostCalls, host_calls, host_samples, operator_rows
 from harness.trace.peaks import DevicePeaks, peaks_of
 from harness.trace.roofline import roofline
-from harness.trace.schema import DeviceInfo, Operator, StepTime, Totals, Verdict, Window, WindowReport
+from harness.trace.schema import Advice, DeviceInfo, Operator, StepTime, Totals, Verdict, Window, WindowReport
 from harness.trace.schema import Step as StepRow
-from harness.trace.shares import shares
+from harness.trace.shares import Shares, shares
 from harness.trace.steps import Steps, steps
 from harness.trace.timeline import DeviceSets, device_sets, device_time, gaps, input_spans
-from harness.trace.verdict import Finding, judge, judge_host
+from harness.trace.verdict import Finding, HostShares, Late, judge, judge_host
+
+
+class Waits(NamedTuple):
+    """What other ranks' traces tell of this one's communication."""
+
+    fraction: float
+    """Of the exposed communication, what was spent waiting for a rank to join."""
+    host: HostShares | None
+    """Of a host without a device."""
+    late: Late | None
+    """The rank that it waited for."""
+    advice: list[Advice]
+    """What to do about that rank."""
+
+
+class Analysis(NamedTuple):
+    """A report, and what it was made of."""
+
+    report: WindowReport
+    shares: Shares | None
+    work: Work
+    steps: Steps
+    input_share: float | None
+    """Of the steps, on the host."""
+
+
+def analyze(trace: Trace, *, step_ms: float | None = None, peaks: DevicePeaks | None = None) -> WindowReport:
+    """Findings of one window.
+
+    step_ms: time of a step without the profiler, rather than what the harness wrote into the trace.
+    peaks: of the device, where the table of `peaks.py` lacks it or is wrong for it.
+    """
+    return analysis(trace, step_ms=step_ms, peaks=peaks).report
 
 
 @without_collector()
-def analyze(trace: Trace, *, step_ms: float | None = None, peaks: DevicePeaks | None = None) -> WindowReport:
-    """Findings of one window.
+def analysis(
+    trace: Trace, *, step_ms: float | None = None, peaks: DevicePeaks | None = None, waits: Waits | None = None
+) -> Analysis:
+    """Findings of one rank's trace of a window, of which other ranks may tell more.
 
     step_ms: time of a step without the profiler, rather than what the harness wrote into the trace.
     peaks: of the device, where the table of `peaks.py` lacks it or is wrong for it.
@@ -52,20 +87,24 @@ def analyze(trace: Trace, *, step_ms: float | None = None, peaks: DevicePeaks | 
     found_gaps = {device: gaps(trace, mine, sets[device], device) for device, mine in on_device.items()}
     threads = HostThreads(trace)
     divided = shares(work, window_steps, found_gaps, step_us, unprofiled=unprofiled is not None)
+    if divided is not None and waits is not None:
+        divided = divided.less_waiting(waits.fraction)
+    late = waits.late if waits is not None else None
 
     devices = _devices(trace, work)
     owned = window_steps.of(work.launched_at) >= 0 if len(window_steps.start) else work.launched_at >= -1
     busiest = next((d for d in devices if divided is not None and d.index == divided.device), None)
     if peaks is None and busiest is not None:
         peaks = peaks_of(busiest.name, busiest.compute_capability)
+    input_share = _input_share(trace, window_steps)
     roof = roofline(trace, host, work.where(owned), cost, peaks)
     lost_launches = launches_without_work(trace, work)
     if divided is not None:
-        finding = judge(divided, roof, damaged=bool(trace.lost_events))
+        finding = judge(divided, roof, damaged=bool(trace.lost_events), late=late)
     elif len(work.event) or lost_launches:
         finding = Finding("undetermined", 0.0, [])
     else:
-        finding = judge_host(_input_share(trace, window_steps))
+        finding = judge_host(input_share, waits.host if waits is not None else None, late)
 
     found = Findings(
         trace=trace,
@@ -81,10 +120,12 @@ def analyze(trace: Trace, *, step_ms: float | None = None, peaks: DevicePeaks | 
         memory=memory(trace, threads.innermost),
         devices=devices,
         synchronizing=synchronizing(trace, host),
+        several_ranks=waits is not None,
     )
     stray = int(np.count_nonzero(work.launched_at < 0))
     facts, ranks = trace.harness, trace.distributed
-    return WindowReport(
+    told = side_advice(found) if finding.of_other_rank else advice(finding.label, found)
+    report = WindowReport(
         harness_version=(facts.harness_version if facts is not None else None) or harness.__version__,
         source=trace.source.name,
         torch_version=trace.torch_version,
@@ -117,9 +158,10 @@ def analyze(trace: Trace, *, step_ms: float | None = None, peaks: DevicePeaks | 
             label=finding.label,
             confidence=finding.confidence,
             evidence=finding.evidence,
-            advice=advice(finding.label, found),
+            advice=[*(waits.advice if waits is not None else []), *told],
         ),
     )
+    return Analysis(report, divided, work, window_steps, input_share)
 
 
 def _unprofiled_us(trace: Trace, step_ms: float | None) -> float | None:

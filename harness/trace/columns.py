@@ -74,6 +74,20 @@ class Signature(NamedTuple):
     concrete: bytes
 
 
+class Message(NamedTuple):
+    """What a kernel of a collective says of itself; elements, -1 where it does not say."""
+
+    collective: str
+    sent: int
+    received: int
+    dtype: str
+    group_size: int
+    group: str
+    """Name of the process group."""
+    group_ranks: str
+    """Its ranks, as a list; torch shortens long ones."""
+
+
 @dataclass(frozen=True, slots=True)
 class Allocations:
     """Allocator events (`[memory]`) in order of time; columns of one length m."""
@@ -104,6 +118,7 @@ class Trace:
     threads: tuple[Thread, ...]
     thread_names: dict[Thread, str]
     signatures: tuple[Signature, ...]
+    messages: tuple[Message, ...]
     kind: NDArray[np.int8]
     """`Kind`"""
     name: Ints
@@ -125,6 +140,8 @@ class Trace:
     """Of kernels: blocks of the grid over multiprocessors; -1 where the file does not say."""
     signature: Ints
     """Index into `signatures`; -1 without shapes."""
+    message: Ints
+    """Index into `messages`, of kernels; -1 for what is no collective, or does not say which."""
     sequence: Ints
     """Autograd's sequence number, shared by a forward operator and its backward; -1 for none."""
     forward_thread: Ints

@@ -40,6 +40,13 @@ class Arguments(msgspec.Struct, gc=False):
     python_id: int = field(default=0, name="Python id")
     python_parent_id: int | None = field(default=0, name="Python parent id")
     external_id_2021: int = field(default=0, name="external id")
+    collective: str = field(default="", name="Collective name")
+    sent: int = field(default=-1, name="In msg nelems")
+    received: int = field(default=-1, name="Out msg nelems")
+    group_size: int = field(default=0, name="Group size")
+    dtype: str = ""
+    group: str = field(default="", name="Process Group Name")
+    group_ranks: str = field(default="", name="Process Group Ranks")
 
 
 class Complete(msgspec.Struct, gc=False, kw_only=True, tag_field="ph", tag="X"):

@@ -12,3 +12,7 @@ class TraceError(UsageError):
 
     def __init__(self, path: Path, problem: str) -> None:
         super().__init__(" ".join(f"{path}: {problem}".split()))
+        self._arguments = (path, problem)
+
+    def __reduce__(self) -> tuple[type[TraceError], tuple[Path, str]]:
+        return TraceError, self._arguments  # as it comes back from another process

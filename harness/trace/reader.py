@@ -18,7 +18,7 @@ from msgspec import Raw
 from numpy.typing import NDArray
 
 from harness.trace.collector import without_collector
-from harness.trace.columns import KIND_OF_CATEGORY, Allocations, Kind, Signature, Thread, Trace
+from harness.trace.columns import KIND_OF_CATEGORY, Allocations, Kind, Message, Signature, Thread, Trace
 from harness.trace.decode import (
     NOTHING,
     AllocatorArguments,
@@ -134,6 +134,7 @@ def columns(
         threads=tuple(Thread(*pair) for pair in rows.threads),
         thread_names=thread_names,
         signatures=tuple(Signature(*msgspec.json.decode(line, type=_RAWS)) for line in rows.signatures),
+        messages=tuple(Message(*values) for values in rows.messages),
         **(column | {"kind": np.minimum(column["kind"], Kind.OTHER), "dur": np.maximum(column["dur"], 0)}),
         allocations=allocations,
         devices=tuple(document.header.deviceProperties),
@@ -170,7 +171,7 @@ class _Rows:
 
     def __init__(self) -> None:
         self.names, self.threads, self.signatures = _numbering(), _numbering(), _numbering()
-        self.categories = _numbering()
+        self.messages, self.categories = _numbering(), _numbering()
         # Events repeat few combinations of category, name and thread: one look-up finds all of them.
         self._places = _numbering()
         self._of_place: list[tuple[int, int, int, int]] = []
@@ -180,6 +181,7 @@ class _Rows:
         self._operators = _Some({"signature": -1, "sequence": -1, "forward_thread": 0})
         self._python = _Some({"python_id": 0, "python_parent": 0})
         self._device = _Some({"device": -1, "stream": -1, "bytes": 0, "blocks_per_sm": -1})
+        self._collectives = _Some({"message": -1})
 
     def add(self, events: list[Complete]) -> None:
         places = self._places
@@ -226,6 +228,13 @@ class _Rows:
                 [a.blocks_per_sm for a, _ in pairs],
             )
             self._device.add(start, at, columns)
+            at = [i for i in at if arguments[i].collective]
+            if at:
+                self._collectives.add(start, at, ([self._message(arguments[i]) for i in at],))
+
+    def _message(self, a: Arguments) -> int:
+        said = (a.collective, a.sent, a.received, a.dtype, a.group_size, a.group, a.group_ranks)
+        return self.messages[said]
 
     def _describe(self, places: Iterable[tuple[str, str, int | str, int | str]]) -> None:
         for cat, name, pid, tid in places:
@@ -252,7 +261,7 @@ class _Rows:
         column = {name: np.concatenate([part[name] for part in self._parts]) for name in self._parts[0]}
         of_place = np.array(self._of_place, np.int64).reshape(-1, 4)[column.pop("place")]
         column |= zip(("category", "kind", "name", "thread"), of_place.T.copy(), strict=True)
-        for some in (self._operators, self._python, self._device):
+        for some in (self._operators, self._python, self._device, self._collectives):
             column |= some.columns(self._length)
         return column | {"kind": column["kind"].astype(np.int8), "bytes": _sizes(column["bytes"])}
 

@@ -361,8 +361,101 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     advice: list[Advice] = []
 
 
+class Rank(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank of a window; times of one step, traced."""
+
+    rank: int
+    host: str | None
+    """From the file's name."""
+    source: str
+    step_us: float | None
+    unprofiled_step_us: float | None
+    busy_fraction: float | None
+    """Of its busiest device; None where it has none."""
+    compute_us: float
+    """The union of kernels on its busiest device, or of operators on a host without one."""
+    communication_us: float
+    """Sum over its collectives."""
+    exposed_communication_us: float
+    """Transfer and waiting with nothing computed beside them."""
+    waiting_us: float | None
+    """The part of it in which another rank had not joined the collective. None where no other rank tells."""
+    late_us: float | None
+    """How long the others waited for this rank alone: the mean of those that did."""
+    peak_memory_bytes: int | None
+    clock_offset_us: float | None
+    """Of its clock against the lowest rank's; None where no collective ties the two."""
+    verdict: VerdictLabel
+    """What bounds this rank, where waiting for others is no communication of its own."""
+
+
+class Collective(msgspec.Struct, frozen=True, kw_only=True):
+    """Collectives of one kind and size in groups of one size, over all ranks. Bandwidth as nccl-tests defines it."""
+
+    kind: str
+    bytes: int | None
+    """nccl-tests' size: the larger of what a rank puts in and gets out."""
+    group_size: int | None
+    count: int
+    """On the rank that has most of them, in the window."""
+    time_us: float
+    """Mean over ranks of the sum of its durations."""
+    waiting_us: float | None
+    """The part of it before the last rank joined."""
+    hidden_fraction: float
+    """Of the time, with something computed beside it."""
+    algorithm_bandwidth: float | None
+    """Bytes a second: size over the median time from the last rank's joining to the end, or over the median
+    duration where no other rank tells."""
+    bus_bandwidth: float | None
+    """Times the kind's factor, `collectives.bus_factor`: compares with the speed of a link."""
+
+
+LateReason = Literal["input", "sync", "host", "copy", "compute"]
+
+
+class Straggler(msgspec.Struct, frozen=True, kw_only=True):
+    """The rank that the others wait for, and what its own trace has more of than theirs."""
+
+    rank: int
+    host: str | None
+    late_us: float
+    """How long the others waited for it in a step, mean."""
+    share: float
+    """Of all waiting, the part that ended when this rank joined."""
+    reason: LateReason | None
+    """What takes longer in its step than in others'; None where nothing does."""
+    own_us: float
+    """Of the reason, in its step."""
+    others_us: float
+    """The median of the other ranks."""
+    where: str | None
+    """The span, operator or loader with most of it."""
+    verdict: VerdictLabel
+    """What bounds the straggler by that reason, and so the whole job."""
+
+
+class Ranks(msgspec.Struct, frozen=True, kw_only=True):
+    """Findings across the ranks of a window whose traces are there."""
+
+    ranks: list[Rank]
+    collectives: list[Collective]
+    """Longest in total first."""
+    straggler: Straggler | None = None
+    """None where no rank is last clearly more often than the others, or nobody waits long."""
+    unmatched_collectives: int = 0
+    """Of all ranks, those that no other rank has: waiting is not told from transfer in them."""
+    clock_error_us: float | None = None
+    """How far the ends of collectives lie apart once clocks are aligned, median of the worst rank: less waiting than
+    this is none."""
+    compute_imbalance: float | None = None
+    """Largest over mean compute, less one."""
+    memory_imbalance: float | None = None
+    """Largest over mean peak memory, less one."""
+
+
 class WindowReport(msgspec.Struct, frozen=True, kw_only=True):
-    """All findings of one rank's trace of one window."""
+    """All findings of one rank's trace of one window, and across ranks where their traces were read too."""
 
     schema_version: int = SCHEMA_VERSION
     harness_version: str
@@ -394,3 +487,5 @@ class WindowReport(msgspec.Struct, frozen=True, kw_only=True):
     memory: Memory | None
     roofline: Roofline | None = None
     verdict: Verdict
+    ranks: Ranks | None = None
+    """None where the window has no collective and no other rank."""

@@ -32,10 +32,18 @@ class Shares(NamedTuple):
     dependency: float
     """Between kernels that were queued: the device's own time."""
     unexplained: float
+    waiting: float = 0.0
+    """Exposed, in a collective that another rank has not joined: only several ranks' traces tell it from
+    communication, of which it is no part."""
 
     @property
     def busy(self) -> float:
         return self.compute + self.communication + self.copy
+
+    def less_waiting(self, fraction: float) -> Shares:
+        """The same with this fraction of the exposed communication as waiting for other ranks."""
+        waiting = self.communication * fraction
+        return self._replace(communication=self.communication - waiting, waiting=waiting)
 
 
 def shares(

@@ -56,5 +56,15 @@ WORTH_ADVICE = Threshold(
     0.1,
     "A tenth of the step is a gain of a tenth: worth a sentence even where it is not what bounds the step.",
 )
+LATE = Threshold(
+    0.05,
+    "Of the step, exposed, on the rank that waits most: who would look for a late rank for less than a twentieth "
+    "of the job's time? Ranks that are equal wait a few percent for each other, one for another in turn.",
+)
+LAST = Threshold(
+    2 / 3,
+    "Of all waiting, what ends when one rank joins: it is last for twice as much as all others together. Two equal "
+    "ranks have half each.",
+)
 """Source of the questions and their order: the issue's, which is that of `Making Deep Learning Go Brrrr`
 (overhead, then bandwidth, then compute) with the waits of a training loop in front."""

@@ -5,6 +5,8 @@
    already queued counts as the device's own. If so, what is it waiting for: the largest of input, a
    synchronisation, the host's launches, an exposed copy, another rank.
 3. A busy device: is the largest part of its time an exposed copy, or exposed communication?
+   Where several ranks' traces tell waiting from transfer, only transfer is communication. A step that mostly waits
+   for a rank that is late is bound by whatever makes that rank late; where ranks are late in turn nothing is said.
 4. Else it computes or moves memory: the roofline tells, if it covers enough of the kernels' time.
 """
 
@@ -16,13 +18,14 @@ from harness.trace.schema import Evidence, Roofline, VerdictLabel
 from harness.trace.shares import Shares
 from harness.trace.thresholds import BUSY, COVERAGE, DOUBT, INPUT_ON_CPU
 
-Wait = Literal["input", "sync", "host", "copy", "communication"]
+Wait = Literal["input", "sync", "host", "copy", "communication", "waiting"]
 LABEL_OF_WAIT: dict[Wait, VerdictLabel] = {
     "input": "input-bound",
     "sync": "sync-bound",
     "host": "overhead-bound",
     "copy": "copy-bound",
     "communication": "communication-bound",
+    "waiting": "undetermined",
 }
 MEANING: dict[Wait, str] = {
     "input": "share of the step that the device is idle while the loop fetches input",
@@ -30,9 +33,10 @@ MEANING: dict[Wait, str] = {
     "host": "share of the step that the device is idle because the host launches too late",
     "copy": "share of the step in copies with nothing beside them",
     "communication": "share of the step in communication with no computation beside it",
+    "waiting": "share of the step in collectives that other ranks have not joined, each of them late in its turn",
 }
 IDLE: tuple[Wait, ...] = ("input", "sync", "host")
-EXPOSED: tuple[Wait, ...] = ("copy", "communication")
+EXPOSED: tuple[Wait, ...] = ("copy", "communication", "waiting")
 # Of a confidence, for what the trace leaves open.
 TRACED_TIME_ONLY = 0.8
 KERNELS_BY_NAME = 0.8
@@ -43,11 +47,46 @@ class Finding(NamedTuple):
     label: VerdictLabel
     confidence: float
     evidence: list[Evidence]
+    of_other_rank: bool = False
+    """The label is that of the rank for which this one waits."""
 
 
-def judge_host(input_share: float | None) -> Finding:
+class Late(NamedTuple):
+    """The rank that the others wait for."""
+
+    rank: int
+    label: VerdictLabel
+    """What makes it late."""
+    reason: str
+    """In words."""
+
+
+class HostShares(NamedTuple):
+    """Fractions of the step on a host without a device, as far as several ranks tell them."""
+
+    input: float
+    compute: float
+    communication: float
+    """Exposed transfer."""
+    waiting: float
+    """Exposed, in a collective that another rank has not joined."""
+
+
+def judge_host(input_share: float | None, shares: HostShares | None = None, late: Late | None = None) -> Finding:
     """The verdict on a trace without device work. input_share: of the steps; None where there are
-    no steps."""
+    no steps. shares: where collectives tell more."""
+    if shares is not None:
+        own = max(1 - shares.communication - shares.waiting, 0.0)
+        asked: tuple[tuple[Wait, float], ...] = (("communication", shares.communication), ("waiting", shares.waiting))
+        for wait, share in asked:
+            other = max(own, shares.communication + shares.waiting - share)
+            if share > other:
+                measure, label, meaning = _wait(wait, late)
+                evidence = [
+                    Evidence("device events", 0, 1, "no device is in use"),
+                    Evidence(measure, share, other, meaning),
+                ]
+                return Finding(label, _ahead(share, other), evidence, wait == "waiting")
     if input_share is None:
         return Finding("cpu-bound", 0.5, [Evidence("device events", 0, 1, "no device is in use")])
     evidence = [
@@ -59,16 +98,18 @@ def judge_host(input_share: float | None) -> Finding:
     return Finding("cpu-bound", 1 - input_share, evidence)
 
 
-def judge(shares: Shares, roof: Roofline | None, *, damaged: bool) -> Finding:
-    """The verdict on a device's share of a step."""
-    finding = _judge(shares, roof)
+def judge(shares: Shares, roof: Roofline | None, *, damaged: bool, late: Late | None = None) -> Finding:
+    """The verdict on a device's share of a step. late: the rank for which it waits."""
+    finding = _judge(shares, roof, late)
     confidence = finding.confidence * (DAMAGED if damaged else 1.0)
     return finding._replace(confidence=round(min(confidence, 1.0), 3))
 
 
-def _judge(shares: Shares, roof: Roofline | None) -> Finding:
+def _judge(shares: Shares, roof: Roofline | None, late: Late | None) -> Finding:
     own = shares.busy + shares.dependency
     waits: dict[Wait, float] = {wait: getattr(shares, wait) for wait in LABEL_OF_WAIT}
+    if not shares.waiting:
+        del waits["waiting"]
     evidence = [
         Evidence(
             "device busy",
@@ -76,11 +117,12 @@ def _judge(shares: Shares, roof: Roofline | None) -> Finding:
             BUSY.value,
             "share of the "
             + ("unprofiled " if shares.unprofiled else "traced ")
-            + "step that the device works or passes from one queued kernel to the next",
+            + "step that the device works or passes from one queued kernel to the next"
+            + (", waiting for other ranks not counted" if shares.waiting else ""),
         )
     ]
     idle = {wait: waits[wait] for wait in IDLE}
-    exposed = {wait: waits[wait] for wait in EXPOSED}
+    exposed = {wait: waits[wait] for wait in EXPOSED if wait in waits}
     if own < BUSY.value:
         # Idleness as a whole against what the device does instead of computing, then its largest reason.
         if shares.unexplained > max(waits.values()):
@@ -89,21 +131,33 @@ def _judge(shares: Shares, roof: Roofline | None) -> Finding:
             )
             return Finding("undetermined", 1 - shares.unexplained, evidence)
         asked = idle if sum(idle.values()) >= max(exposed.values()) else exposed
-        return _waiting(shares, waits, asked, evidence)
+        return _waiting(shares, waits, asked, evidence, late)
     largest = max(exposed, key=lambda wait: exposed[wait])
-    evidence += [Evidence(wait, share, shares.compute, MEANING[wait]) for wait, share in exposed.items()]
+    for wait, share in exposed.items():
+        measure, _, meaning = _wait(wait, late)
+        evidence.append(Evidence(measure, share, shares.compute, meaning))
     if exposed[largest] > shares.compute:
-        return Finding(LABEL_OF_WAIT[largest], _ahead(exposed[largest], shares.compute), evidence)
+        label, confidence = _wait(largest, late)[1], _ahead(exposed[largest], shares.compute)
+        return Finding(label, confidence, evidence, largest == "waiting")
     return _working(shares, roof, evidence)
 
 
-def _waiting(shares: Shares, waits: dict[Wait, float], asked: dict[Wait, float], evidence: list[Evidence]) -> Finding:
+def _wait(wait: Wait, late: Late | None) -> tuple[str, VerdictLabel, str]:
+    """Measure, label and meaning."""
+    if wait != "waiting" or late is None:
+        return wait, LABEL_OF_WAIT[wait], MEANING[wait]
+    meaning = f"share of the step in collectives that rank {late.rank} has not joined; {late.reason}"
+    return f"waiting for rank {late.rank}", late.label, meaning
+
+
+def _waiting(
+    shares: Shares, waits: dict[Wait, float], asked: dict[Wait, float], evidence: list[Evidence], late: Late | None
+) -> Finding:
     cause = max(asked, key=lambda wait: asked[wait])
     runner_up = max(share for wait, share in waits.items() if wait != cause)
-    evidence += [
-        Evidence(wait, share, runner_up if wait == cause else waits[cause], MEANING[wait])
-        for wait, share in waits.items()
-    ]
+    for wait, share in waits.items():
+        measure, _, meaning = _wait(wait, late)
+        evidence.append(Evidence(measure, share, runner_up if wait == cause else waits[cause], meaning))
     confidence = _ahead(waits[cause], max(runner_up, 0.0))
     if cause == "host" and not shares.unprofiled:
         evidence.append(
@@ -117,7 +171,7 @@ def _waiting(shares: Shares, waits: dict[Wait, float], asked: dict[Wait, float],
         if shares.busy >= DOUBT.value:
             return Finding("undetermined", confidence * TRACED_TIME_ONLY / 2, evidence)
         confidence *= TRACED_TIME_ONLY
-    return Finding(LABEL_OF_WAIT[cause], confidence, evidence)
+    return Finding(_wait(cause, late)[1], confidence, evidence, cause == "waiting")
 
 
 def _working(shares: Shares, roof: Roofline | None, evidence: list[Evidence]) -> Finding:

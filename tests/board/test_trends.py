@@ -17,7 +17,7 @@ from harness.board.changes import SINCE, Changes
 from harness.board.logger import LAYOUT, Logger
 from harness.board.points import MOST_CURVES, Points
 from harness.board.trends import Trends
-from harness.trace import WindowReport
+from harness.trace import WindowReport, analyze_window
 from harness.trace.schema import Operator, Phase, Step, VerdictLabel
 from tests.report.conftest import analyzed
 from tests.trace.conftest import recorded
@@ -123,6 +123,27 @@ def test_a_window_is_a_point_at_its_own_step_with_the_reports_own_numbers(tmp_pa
     assert report.memory is not None
     peak = report.memory.peak_allocated_bytes / 2**20
     assert found["window/peak_allocated_mib"] == [(1200, pytest.approx(peak))]
+
+
+def window_of_ranks(step: int) -> WindowReport:
+    found = analyze_window([recorded(f"ddp_straggler_rank1.rank{rank}") for rank in (0, 1)], processes=1)
+    return replace(found, window=replace(found.window, first_step=step))
+
+
+def test_several_ranks_have_curves_of_waiting_of_the_late_one_and_of_bandwidth() -> None:
+    points = Points().take(window_of_ranks(4), 4)
+    assert points["ranks/waiting_most"] == pytest.approx(0.943, abs=0.01)
+    assert points["ranks/waiting_mean"] == pytest.approx(0.943 / 2, abs=0.01)
+    assert points["ranks/straggler"] == 1
+    assert points["ranks/bus_gb_per_s/all_reduce"] == pytest.approx(227, abs=1)
+    alone = Points().take(report_of(GPU, 4), 4)
+    assert not [tag for tag in alone if tag.startswith("ranks/")]
+
+
+def test_the_text_beside_the_curves_names_the_late_rank(tmp_path: Path) -> None:
+    record(tmp_path, [window_of_ranks(4)])
+    text = shown(tmp_path).texts["window/findings"][-1][1]
+    assert "Rank 1 is late" in text
 
 
 def test_curves_of_operators_add_up_to_the_devices_time_of_a_step() -> None:
@@ -268,7 +289,7 @@ def test_every_verdict_has_its_sentence() -> None:
 def test_every_chart_of_the_windows_finds_its_curves() -> None:
     tags = [*Points().take(report_of(GPU, 10), 10), "window/stall_ms"]
     tags += Points().take(cpu_window(5, {"aten::mm": 100.0}, phases={"forward": 100.0}), 5)
-    tags += ["window/cost_ms", "window/overhead"]
-    for _, patterns in LAYOUT["Windows"].values():
+    tags += ["window/cost_ms", "window/overhead", *Points().take(window_of_ranks(4), 4), "ranks/memory_imbalance"]
+    for _, patterns in [*LAYOUT["Windows"].values(), *LAYOUT["Ranks"].values()]:
         for pattern in patterns:
             assert any(tag.startswith(pattern) for tag in tags), pattern

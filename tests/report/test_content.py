@@ -2,15 +2,21 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from harness.report import markdown
 from harness.report.document import Column, Facts, Numbered, Paragraph, Section, Table, name
 from harness.report.overview import trend
 from harness.report.picture import picture
+from harness.report.ranks import ranks_sections
 from harness.report.units import bar, duration, printable, rate, shapes, share, shorten, size
+from harness.trace import WindowReport
+from harness.trace.schema import Rank, Ranks
 from tests.report.conftest import Run, analyzed, drawn, section
 from tests.trace.conftest import annotation, kernel, op, recorded, runtime
 
@@ -219,3 +225,54 @@ def test_bars_fill_with_the_fraction() -> None:
 )
 def test_trends_say_what_is_worse(now: float | None, before: float | None, shown: object) -> None:
     assert trend(now, before, more_is="red") == shown
+
+
+def test_several_ranks_stand_side_by_side_with_the_late_one_named(run: Run, tmp_path: Path) -> None:
+    window = tmp_path / "window_00000004"
+    window.mkdir()
+    for rank in (0, 1):
+        shutil.copy(recorded(f"ddp_straggler_rank1.rank{rank}"), window / f"node_{rank}.1.pt.trace.json.gz")
+    shown = run(window, "--format", "markdown").out
+    assert shown.startswith("## overhead-bound")
+    assert "Rank 1 on node is late: the others wait 15.1 ms a step for it, because of its host's own work" in shown
+    assert "| ▸ 1 | node | 15.5 ms |" in shown
+    assert "| `all_reduce` | 20.0 MiB | 2 | 3 |" in shown
+    assert "Beside it" not in shown
+    report = msgspec.json.decode(run(window, "--format", "json").out, type=WindowReport)
+    assert report.ranks is not None
+    assert [rank.host for rank in report.ranks.ranks] == ["node", "node"]
+
+
+def test_traces_of_other_jobs_in_one_folder_are_no_ranks_of_it(run: Run, tmp_path: Path) -> None:
+    for trace in ("ddp_straggler_rank1.rank0", "matmul_64", "matmul_512"):
+        shutil.copy(recorded(trace), tmp_path)
+    shown = run(tmp_path, "--format", "markdown").out
+    assert shown.startswith("## communication-bound")
+    assert "Beside it" in shown
+    assert "left out" not in shown
+
+
+def test_of_many_ranks_those_that_are_waited_for_are_shown() -> None:
+    _, report = analyzed(recorded("ddp_straggler_rank1.rank0"))
+    row = Rank(
+        rank=0,
+        host=None,
+        source="",
+        step_us=1.0,
+        unprofiled_step_us=None,
+        busy_fraction=None,
+        compute_us=1.0,
+        communication_us=1.0,
+        exposed_communication_us=1.0,
+        waiting_us=1.0,
+        late_us=0.0,
+        peak_memory_bytes=None,
+        clock_offset_us=None,
+        verdict="cpu-bound",
+    )
+    many = [replace(row, rank=rank, late_us=float(rank % 7)) for rank in range(64)]
+    with_ranks = replace(report, world_size=64, ranks=Ranks(ranks=many, collectives=[]))
+    (section,) = ranks_sections(with_ranks, 9)
+    table = next(block for block in section.blocks if isinstance(block, Table))
+    assert [row[0] for row in table.rows] == [str(rank) for rank in range(64) if rank % 7 == 6]
+    assert any("9 of 64 rows" in block.text for block in section.blocks if isinstance(block, Paragraph))

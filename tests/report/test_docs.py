@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.matmul_figure import markdown, point, svg
+from benchmarks.matmul_figure import AXIS, TITLE, markdown, matmul_point
 from harness.errors import UsageError
+from harness.report.figure import svg
 from harness.trace import thresholds
 from harness.trace.schema import VerdictLabel
 from tests.trace.conftest import recorded
@@ -28,7 +29,7 @@ def test_every_verdict_is_on_the_page(label: str) -> None:
 
 def test_sweep_shows_where_the_device_takes_over() -> None:
     step_ms = {64: 0.0763, 512: 0.0831, 4096: 2.7528}
-    points = [point(recorded(f"matmul_{size}"), step_ms) for size in (64, 512, 4096)]
+    points = [matmul_point(recorded(f"matmul_{size}"), step_ms) for size in (64, 512, 4096)]
     assert [p.size for p in points] == [64, 512, 4096]
     assert [p.host_us > p.device_us for p in points] == [True, True, False]
     assert [round(p.report.device[0].busy_fraction, 2) for p in points] == [0.06, 0.18, 0.99]
@@ -37,7 +38,9 @@ def test_sweep_shows_where_the_device_takes_over() -> None:
 
 
 def test_picture_of_the_sweep_has_a_mark_for_each_size_and_quantity() -> None:
-    drawing = xml.fromstring(svg([point(recorded(f"matmul_{size}"), {}) for size in (64, 512, 4096)]))
+    drawing = xml.fromstring(
+        svg([matmul_point(recorded(f"matmul_{size}"), {}) for size in (64, 512, 4096)], TITLE, AXIS)
+    )
     marks = [element for element in drawing.iter() if element.tag.endswith("circle")]
     assert len(marks) == 9
     width, height = map(float, drawing.attrib["viewBox"].split()[2:])
@@ -50,4 +53,4 @@ def test_picture_of_the_sweep_has_a_mark_for_each_size_and_quantity() -> None:
 
 def test_a_trace_without_a_product_has_no_place_in_the_sweep() -> None:
     with pytest.raises(UsageError, match="no shapes of a matrix product"):
-        point(recorded("cuda_graph"), {})
+        matmul_point(recorded("cuda_graph"), {})

@@ -1,0 +1,362 @@
+"""What differs between two sets of windows, and what of it is more than noise.
+
+Every figure is of one step, so sets of other numbers of steps compare. Its value is the median over the windows. Its
+standard error is the larger of two: that between windows, and that within them, which is how far the windows' own steps
+lie apart: in duration, in the host's time or in the device's, whichever the figure is a part of. A part that is a
+hundredth of the whole scatters a tenth as far, as independent pieces do, and so ten times as far in proportion. Whether
+two values differ is Welch's test on them, at a level that Holm's procedure keeps for all figures of one kind together;
+and a difference has to be worth its name (`SMALLEST`, `WEIGHT`).
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from harness.trace.figures import busiest, operator_times, parts_of_step, step_noise
+from harness.trace.noise import MEDIAN, Difference, Estimate, difference, holm, spread
+from harness.trace.schema import VerdictLabel, WindowReport
+from harness.trace.thresholds import Threshold
+
+COMPARISON_VERSION = 1
+CONFIDENCE = 0.95
+SMALLEST = Threshold(
+    0.02,
+    "Of the figure itself. Two runs of one program on one machine differ by a percent or two in clocks and placement, "
+    "which a few windows cannot show.",
+)
+WEIGHT = Threshold(0.002, "Of the step: a difference of less is not worth a row, however certain.")
+
+Group = Literal["step", "device", "phase", "operator", "kernel", "memory"]
+Unit = Literal["us", "bytes", "fraction"]
+Whole = Literal["step", "rest", "host", "device"]
+Outcome = Literal["same", "more", "less", "new", "gone", "unknown"]
+GROUPS: tuple[Group, ...] = ("step", "device", "phase", "operator", "kernel", "memory")
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure, before and after; times are of one step, or of one sample where that was asked for."""
+
+    group: Group
+    name: str
+    unit: Unit
+    before: float | None
+    """None where it is not there."""
+    after: float | None
+    change: float | None
+    """After over before, less one."""
+    low: float | None
+    high: float | None
+    """Ends of the 95 % interval of the change; None where the noise is not known."""
+    outcome: Outcome
+    """`same`: within the noise, or too small. `unknown`: one step alone has no noise to compare with."""
+    noise: float | None
+    """Standard error of the difference, relative to the value before."""
+
+    @property
+    def more(self) -> float:
+        """Absolute, in the unit."""
+        return (self.after or 0.0) - (self.before or 0.0)
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the two sets, in words."""
+
+    name: str
+    windows: int
+    steps: int
+    torch_version: str | None
+    device: str | None
+    world_size: int
+    verdict: VerdictLabel
+    """Of most windows, and of the newest of those that are as many."""
+    step_us: float | None
+    per_second: float | None = None
+    """Throughput that the run's manifest tells, in :attr:`unit`."""
+    unit: str | None = None
+    per_step: float | None = None
+    """Samples, or whatever the unit is, of one step of a rank."""
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """All figures of two sets, in groups, the largest change first, real ones before noise."""
+
+    schema_version: int = COMPARISON_VERSION
+    before: Side
+    after: Side
+    rows: list[Row]
+    per_sample: bool = False
+    """Times are of one sample, not of one step."""
+    warnings: list[str] = []
+
+
+class _Figure(NamedTuple):
+    unit: Unit
+    value: Callable[[WindowReport], float]
+    part_of: Whole | None
+    """With what it scatters; None for what does not."""
+
+
+def compare(
+    before: Sequence[WindowReport],
+    after: Sequence[WindowReport],
+    *,
+    names: tuple[str, str] = ("before", "after"),
+    samples: tuple[float, float] = (1.0, 1.0),
+) -> Comparison:
+    """Set side by side what two sets of windows found. Each holds at least one window.
+
+    samples: of a step on each side, by which times are divided, so that other batch sizes compare.
+    """
+    sides = _side(names[0], before), _side(names[1], after)
+    rows: list[Row] = []
+    for group in GROUPS:
+        rows += _rows(group, before, after, samples)
+    return Comparison(before=sides[0], after=sides[1], rows=rows, warnings=list(_warnings(before, after)))
+
+
+def regressions(found: Comparison, limit: float) -> list[Row]:
+    """Step time and peak memory that are more by over `limit` (a fraction), beyond noise. The step with the profiler
+    counts only where the one without it is not known: it depends on what is recorded."""
+    steps, memory = ([row for row in found.rows if row.group == group] for group in ("step", "memory"))
+    grown = [row for row in (*steps[:1], *memory) if row.outcome == "more"]
+    return [row for row in grown if row.change is not None and row.change > limit]
+
+
+def culprits(found: Comparison, most: int = 5) -> list[Row]:
+    """Phases, operators and kernels whose time has grown, or that are new, largest first."""
+    grown = [
+        row for row in found.rows if row.group in ("phase", "operator", "kernel") and row.outcome in ("more", "new")
+    ]
+    grown.sort(key=lambda row: -row.more)
+    return grown[:most]
+
+
+def _side(name: str, windows: Sequence[WindowReport]) -> Side:
+    newest = windows[-1]
+    device = next((one.name for one in newest.devices), None)
+    labels = [one.verdict.label for one in reversed(windows)]
+    known = [us for one in windows if (us := _step_us(one))]
+    return Side(
+        name=name,
+        windows=len(windows),
+        steps=sum(one.window.steps for one in windows),
+        torch_version=newest.torch_version,
+        device=device,
+        world_size=newest.world_size,
+        verdict=max(labels, key=labels.count),
+        step_us=statistics.median(known) if known else None,
+    )
+
+
+def _step_us(report: WindowReport) -> float | None:
+    times = report.step_time
+    return times.unprofiled_median_us or times.profiled_median_us
+
+
+def _warnings(before: Sequence[WindowReport], after: Sequence[WindowReport]) -> Iterator[str]:
+    if _shapes(before[-1]) != _shapes(after[-1]) and _shapes(before[-1]) and _shapes(after[-1]):
+        yield "the operators' input shapes differ: a step is not the same work on both sides"
+    if {bool(one.device) for one in before} != {bool(one.device) for one in after}:
+        yield "one side has a device and the other has none: operators are compared by their time on the host"
+    for what, windows in (("before", before), ("after", after)):
+        if sum(one.window.steps for one in windows) < 2:
+            yield f"{what} has one step or none: no noise can be told from it, so no time is called a change"
+        if any(one.window.lost_events or one.window.launches_without_work for one in windows):
+            yield f"{what} has windows that lost events: their sums lack them"
+
+
+def _shapes(report: WindowReport) -> set[tuple[str, str]]:
+    return {(row.name, str(row.input_shapes)) for row in report.operators_by_shape}
+
+
+def _rows(
+    group: Group, before: Sequence[WindowReport], after: Sequence[WindowReport], samples: tuple[float, float]
+) -> list[Row]:
+    figures = _FIGURES[group](before, after)
+    found: list[tuple[str, _Figure, Estimate, Estimate, Difference]] = []
+    for name, figure in figures.items():
+        then, now = (
+            _over(_estimate(figure, windows), count if figure.unit == "us" else 1.0)
+            for windows, count in zip((before, after), samples, strict=True)
+        )
+        if not math.isfinite(then.value) or not math.isfinite(now.value):
+            continue
+        found.append((name, figure, then, now, difference(then, now, CONFIDENCE)))
+    steps = [us / samples[0] for one in before if (us := _step_us(one))]
+    least = WEIGHT.value * min(steps, default=0.0)
+    # What weighs nothing on either side is not asked about, and makes no other figure less certain.
+    asked = [
+        place
+        for place, (_, figure, then, now, _) in enumerate(found)
+        if figure.unit != "us" or max(then.value, now.value) >= least
+    ]
+    real = dict(zip(asked, holm([found[place][-1].p for place in asked], 1 - CONFIDENCE), strict=True))
+    rows = [
+        _row(group, name, figure, then, now, apart, real=real.get(place, False), least=least)
+        for place, (name, figure, then, now, apart) in enumerate(found)
+    ]
+    if group == "step":
+        return rows
+    return sorted(rows, key=lambda row: (row.outcome in ("same", "unknown"), -abs(row.more)))
+
+
+def _row(
+    group: Group,
+    name: str,
+    figure: _Figure,
+    then: Estimate,
+    now: Estimate,
+    apart: Difference,
+    *,
+    real: bool,
+    least: float,
+) -> Row:
+    known = math.isfinite(apart.low)
+    base = then.value
+    notable = abs(apart.value) >= max(SMALLEST.value * abs(base), least if figure.unit == "us" else 0.0)
+    outcome: Outcome = "same"
+    if not known:
+        outcome = "unknown"
+    elif real and notable:
+        outcome = "more" if apart.value > 0 else "less"
+        if not base:
+            outcome = "new"
+        elif not now.value and group in ("phase", "operator", "kernel"):
+            outcome = "gone"
+    return Row(
+        group=group,
+        name=name,
+        unit=figure.unit,
+        before=then.value,
+        after=now.value,
+        change=apart.value / base if base else None,
+        low=apart.low / base if base and known else None,
+        high=apart.high / base if base and known else None,
+        outcome=outcome,
+        noise=math.hypot(then.error, now.error) / base if base and known else None,
+    )
+
+
+def _estimate(figure: _Figure, windows: Sequence[WindowReport]) -> Estimate:
+    """The median over windows, with the larger of the errors between and within them."""
+    values = [figure.value(one) for one in windows]
+    value = statistics.median(values)
+    if figure.part_of is None:
+        between = MEDIAN * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
+        return Estimate(value, between, max(len(values) - 1, 1))
+    steps = sum(one.window.steps for one in windows)
+    if steps < 2:
+        return Estimate(value, 0.0, 0)
+    scattered = [_scatter(one, figure.part_of, value) for one in windows if one.window.steps > 1]
+    within = MEDIAN * statistics.median(scattered or [0.0]) / math.sqrt(steps)
+    freedom: float = max(steps - len(windows), 1)
+    if len(values) > 1:
+        # The robust one is nothing where most windows happen to agree.
+        between = MEDIAN * max(spread(values), statistics.stdev(values) / 2) / math.sqrt(len(values))
+        if between > within:
+            return Estimate(value, between, len(values) - 1)
+    return Estimate(value, within, freedom)
+
+
+def _over(found: Estimate, count: float) -> Estimate:
+    return Estimate(found.value / count, found.error / count, found.freedom)
+
+
+def _scatter(report: WindowReport, part_of: Whole, value: float) -> float:
+    """Standard deviation of a figure from step to step."""
+    if part_of == "step":
+        return step_noise(report) * value
+    if part_of == "rest":  # what is left of the step scatters as far as the step
+        return step_noise(report) * (report.step_time.profiled_median_us or 0.0)
+    of_step = [step.host_us if part_of == "host" else step.device_busy_us for step in report.steps]
+    whole = statistics.median(of_step)
+    return spread(of_step) * math.sqrt(value / whole) if whole else 0.0
+
+
+def _of_steps(before: Sequence[WindowReport], after: Sequence[WindowReport]) -> dict[str, _Figure]:
+    """Without the profiler where both sides know it, and with it."""
+    figures = {}
+    if all(one.step_time.unprofiled_median_us for one in (*before, *after)):
+        figures["step"] = _Figure("us", lambda one: one.step_time.unprofiled_median_us or math.nan, "step")
+    figures["step, profiled"] = _Figure("us", lambda one: one.step_time.profiled_median_us or math.nan, "step")
+    return figures
+
+
+def _of_devices(before: Sequence[WindowReport], after: Sequence[WindowReport]) -> dict[str, _Figure]:
+    """Where the time of the busiest device goes, in a step."""
+    if not all(one.device for one in (*before, *after)):
+        return {}
+    parts = {
+        "compute": "compute_us",
+        "exposed communication": "exposed_communication_us",
+        "exposed copies": "exposed_memcpy_us",
+        "idle": "idle_us",
+    }
+
+    def part(field: str) -> Callable[[WindowReport], float]:
+        return lambda one: float(getattr(busiest(one), field)) / max(one.window.steps, 1)
+
+    figures = {
+        name: _Figure("us", part(field), "rest" if name == "idle" else "device") for name, field in parts.items()
+    }
+    figures["busy"] = _Figure("fraction", lambda one: (busiest(one) or one.device[0]).busy_fraction, "step")
+    return {name: figure for name, figure in figures.items() if any(map(figure.value, (*before, *after)))}
+
+
+def _named(times: Callable[[WindowReport], dict[str, float]], part_of: Whole) -> Callable[..., dict[str, _Figure]]:
+    """A figure for every name with a time in any window; 0 where one lacks it."""
+
+    def figures(before: Sequence[WindowReport], after: Sequence[WindowReport]) -> dict[str, _Figure]:
+        known = {id(one): times(one) for one in (*before, *after)}
+        names = dict.fromkeys(name for found in known.values() for name, us in found.items() if us)
+
+        def value(name: str) -> Callable[[WindowReport], float]:
+            return lambda one: known[id(one)].get(name, 0.0)
+
+        return {name: _Figure("us", value(name), part_of) for name in names}
+
+    return figures
+
+
+def _operators(before: Sequence[WindowReport], after: Sequence[WindowReport]) -> dict[str, _Figure]:
+    """Self times: on the device where every window has one."""
+    on_host = not all(one.totals.device_time_us for one in (*before, *after))
+    return _named(lambda one: operator_times(one, on_host=on_host), "host" if on_host else "device")(before, after)
+
+
+def _phase_times(report: WindowReport) -> dict[str, float]:
+    steps = max(report.window.steps, 1)
+    return {phase.name: phase.host_us / steps for phase in parts_of_step(report)}
+
+
+def _kernel_times(report: WindowReport) -> dict[str, float]:
+    steps = max(report.window.steps, 1)
+    return {kernel.name: kernel.total_us / steps for kernel in report.kernels}
+
+
+def _memory(before: Sequence[WindowReport], after: Sequence[WindowReport]) -> dict[str, _Figure]:
+    if not all(one.memory for one in (*before, *after)):
+        return {}
+
+    def peak(field: str) -> Callable[[WindowReport], float]:
+        return lambda one: float(getattr(one.memory, field))
+
+    return {
+        "peak allocated": _Figure("bytes", peak("peak_allocated_bytes"), None),
+        "peak reserved": _Figure("bytes", peak("peak_reserved_bytes"), None),
+    }
+
+
+_FIGURES: dict[Group, Callable[[Sequence[WindowReport], Sequence[WindowReport]], dict[str, _Figure]]] = {
+    "step": _of_steps,
+    "device": _of_devices,
+    "phase": _named(_phase_times, "host"),
+    "operator": _operators,
+    "kernel": _named(_kernel_times, "device"),
+    "memory": _memory,
+}

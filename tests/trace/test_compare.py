@@ -1,0 +1,225 @@
+"""What is called a change between two sets of windows, and what is not."""
+
+import math
+import random
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from harness.trace import WindowReport, analyze, read
+from harness.trace.compare import Comparison, Row, compare, culprits, regressions
+from harness.trace.noise import Estimate, difference, holm, p_value, quantile, spread
+from harness.trace.schema import Step
+from tests.trace.conftest import recorded
+
+GPU = "eager_transformer_mem"
+
+
+def report(name: str = GPU) -> WindowReport:
+    return analyze(read(recorded(name)))
+
+
+BASE = report()
+
+
+def window(
+    scale: float = 1.0, *, noise: Sequence[float] = (), operator: str | None = None, by: float = 1.0
+) -> WindowReport:
+    """The recorded window with every time scaled, the steps at these relative distances, and one operator scaled on
+    its own."""
+    median = BASE.step_time.profiled_median_us
+    assert median is not None
+    noise = noise or [0.0] * 5
+    step = BASE.steps[0]
+    steps = [
+        Step(
+            number=number,
+            start_us=step.start_us,
+            duration_us=median * scale * (1 + off),
+            device_busy_us=step.device_busy_us * scale * (1 + off),
+            host_us=step.host_us * scale * (1 + off),
+        )
+        for number, off in enumerate(noise)
+    ]
+    operators = [
+        replace(row, self_device_time_us=row.self_device_time_us * scale * (by if row.name == operator else 1.0))
+        for row in BASE.operators
+    ]
+    kernels = [
+        replace(row, total_us=row.total_us * scale * (by if row.operator == operator else 1.0)) for row in BASE.kernels
+    ]
+    return replace(
+        BASE,
+        steps=steps,
+        window=replace(BASE.window, steps=len(steps)),
+        step_time=replace(BASE.step_time, profiled_median_us=median * scale, unprofiled_median_us=None),
+        operators=operators,
+        kernels=kernels,
+    )
+
+
+def row(found: Comparison, group: str, name: str) -> Row:
+    (one,) = [row for row in found.rows if (row.group, row.name) == (group, name)]
+    return one
+
+
+QUIET = (-0.01, 0.005, 0.0, -0.004, 0.01)
+LOUD = (-0.3, 0.25, 0.0, -0.2, 0.3)
+
+
+# ---- statistics --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("freedom", "expected"),
+    [(2, 4.3027), (3, 3.1824), (5, 2.5706), (10, 2.2281), (100, 1.9840)],  # tables of Student's t, 0.975
+)
+def test_quantiles_are_students(freedom: float, expected: float) -> None:
+    found = quantile(0.975, freedom)
+    assert found == pytest.approx(expected, rel=0.05)
+    assert found >= expected * 0.999  # never narrower
+    assert p_value(found, freedom) == pytest.approx(0.05, rel=1e-6)
+
+
+def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
+    draw = random.Random(3)
+    held = 0
+    for _ in range(2000):
+        sides = []
+        for count in (5, 9):
+            values = [draw.gauss(10.0, 1.0) for _ in range(count)]
+            mean = sum(values) / count
+            deviation = math.sqrt(sum((v - mean) ** 2 for v in values) / (count - 1))
+            sides.append(Estimate(mean, deviation / math.sqrt(count), count - 1))
+        found = difference(*sides, 0.95)
+        held += found.low <= 0 <= found.high
+    assert held / 2000 == pytest.approx(0.95, abs=0.02)
+
+
+def test_noise_that_is_not_known_proves_nothing() -> None:
+    found = difference(Estimate(1.0, 0.0, 0), Estimate(100.0, 0.0, 4), 0.95)
+    assert (found.low, found.high, found.p) == (-math.inf, math.inf, 1.0)
+
+
+def test_holm_stops_at_the_first_that_may_be_chance() -> None:
+    assert holm([0.04, 0.001, 0.03], 0.05) == [False, True, False]
+    assert holm([0.01, 0.001, 0.02], 0.05) == [True, True, True]
+    assert holm([], 0.05) == []
+
+
+def test_one_slow_step_moves_no_spread() -> None:
+    assert spread([10.0, 10.1, 9.9, 10.0, 99.0]) == pytest.approx(0.148, abs=0.01)
+
+
+# ---- changes -----------------------------------------------------------------------------------------------------
+
+
+def test_a_set_against_itself_has_no_change() -> None:
+    windows = [window(noise=QUIET), window(noise=QUIET)]
+    found = compare(windows, windows)
+    assert {one.outcome for one in found.rows} == {"same"}
+    assert not regressions(found, 0.0001)
+    assert not culprits(found)
+
+
+def test_a_change_beyond_the_noise_is_one() -> None:
+    found = compare([window(noise=QUIET)], [window(1.1, noise=QUIET)])
+    step = row(found, "step", "step, profiled")
+    assert step.outcome == "more"
+    assert step.change == pytest.approx(0.1)
+    assert step.low is not None
+    assert step.high is not None
+    assert 0 < step.low < 0.1 < step.high < 0.15
+    assert [one.name for one in regressions(found, 0.05)] == ["step, profiled"]
+    assert not regressions(found, 0.15)
+
+
+def test_noise_is_no_change() -> None:
+    found = compare([window(noise=LOUD)], [window(1.1, noise=LOUD)])
+    assert row(found, "step", "step, profiled").outcome == "same"
+    assert not regressions(found, 0.05)
+
+
+def test_windows_that_differ_among_themselves_are_noise_too() -> None:
+    """Every window's own steps agree to a percent, and the windows do not."""
+    before = [window(scale, noise=QUIET) for scale in (0.9, 1.0, 1.15)]
+    after = [window(scale, noise=QUIET) for scale in (1.0, 1.1, 1.25)]
+    assert row(compare(before, after), "step", "step, profiled").outcome == "same"
+    settled = [window(scale, noise=QUIET) for scale in (1.5, 1.51, 1.49, 1.5)]
+    assert row(compare(before, settled), "step", "step, profiled").outcome == "more"
+
+
+def test_a_certain_change_of_a_percent_is_too_small() -> None:
+    tiny = (-0.0001, 0.0001, 0.0, 0.0)
+    assert row(compare([window(noise=tiny)], [window(1.01, noise=tiny)]), "step", "step, profiled").outcome == "same"
+    assert row(compare([window(noise=tiny)], [window(1.03, noise=tiny)]), "step", "step, profiled").outcome == "more"
+
+
+def test_one_step_alone_tells_no_noise() -> None:
+    found = compare([window(noise=[0.0])], [window(2.0, noise=[0.0])])
+    assert row(found, "step", "step, profiled").outcome == "unknown"
+    assert not regressions(found, 0.05)
+    assert any("one step" in warning for warning in found.warnings)
+
+
+def test_the_operator_that_has_grown_is_the_culprit() -> None:
+    largest = max(
+        (one for one in BASE.operators if one.device_type == "cpu" and not one.is_annotation),
+        key=lambda one: one.self_device_time_us,
+    )
+    found = compare([window(noise=QUIET)], [window(1.0, noise=QUIET, operator=largest.name, by=1.5)])
+    grown = row(found, "operator", largest.name)
+    assert (grown.outcome, grown.change) == ("more", pytest.approx(0.5))
+    assert largest.name in [one.name for one in culprits(found) if one.group == "operator"]
+    others = [one for one in found.rows if one.group == "operator" and one.name != largest.name]
+    assert {one.outcome for one in others} == {"same"}
+    assert next(one for one in found.rows if one.group == "operator") == grown  # ranked first
+
+
+def test_operators_that_came_and_went_are_told() -> None:
+    renamed = [replace(one, name=f"{one.name}_v2") for one in BASE.operators]
+    found = compare([window(noise=QUIET)], [replace(window(noise=QUIET), operators=renamed)])
+    assert row(found, "operator", "aten::addmm").outcome == "gone"
+    assert row(found, "operator", "aten::addmm_v2").outcome == "new"
+    assert row(found, "operator", "aten::addmm_v2").change is None
+
+
+def test_small_parts_scatter_more_in_proportion() -> None:
+    found = compare([window(noise=QUIET)], [window(1.0, noise=QUIET)])
+    rows = [one for one in found.rows if one.group == "kernel" and one.noise is not None and one.before]
+    largest = max(rows, key=lambda one: one.before or 0)
+    smallest = min(rows, key=lambda one: one.before or 0)
+    assert largest.noise is not None
+    assert smallest.noise is not None
+    ratio = math.sqrt((largest.before or 0) / (smallest.before or 1))
+    assert smallest.noise / largest.noise == pytest.approx(ratio, rel=1e-6)
+
+
+def test_peak_memory_that_grows_is_a_regression() -> None:
+    memory = BASE.memory
+    assert memory is not None
+    more = replace(window(noise=LOUD), memory=replace(memory, peak_allocated_bytes=memory.peak_allocated_bytes * 2))
+    found = compare([window(noise=LOUD)], [more])
+    assert [one.name for one in regressions(found, 0.05)] == ["peak allocated"]
+
+
+def test_the_unprofiled_step_is_compared_where_both_sides_know_it() -> None:
+    sides = [
+        [replace(window(noise=QUIET), step_time=replace(BASE.step_time, unprofiled_median_us=us))] for us in (1e4, 2e4)
+    ]
+    assert row(compare(*sides), "step", "step").change == pytest.approx(1.0)
+    assert not [one for one in compare(sides[0], [window(noise=QUIET)]).rows if one.name == "step"]
+
+
+@pytest.mark.parametrize("other", ["matmul_64", "copy_bound", "ddp_straggler_rank1.rank0", "lab5_cnn", "cuda_graph"])
+def test_any_two_traces_can_be_set_side_by_side(other: str) -> None:
+    found = compare([BASE], [report(other)])
+    assert found.after.verdict
+    assert all(one.outcome != "more" or (one.change or 0) > 0 for one in found.rows)
+
+
+def test_work_that_is_not_the_same_is_said_so() -> None:
+    found = compare([report("matmul_64")], [report("matmul_512")])
+    assert any("shapes differ" in warning for warning in found.warnings)
+    assert not compare([BASE], [BASE]).warnings
