@@ -1,0 +1,25 @@
+// Shows a spot of the trace: its slice selected, and some room to both sides.
+
+const ROOM = 2n;
+
+// What the file calls the thread stands in the description of its tracks.
+function query({ts, dur, pid, tid}) {
+  const thread = pid === null || tid === null ? null : `pid ${pid}, tid ${tid}`.replaceAll("'", "''");
+  return `
+    select slice.id as id from slice join track on slice.track_id = track.id
+    where slice.ts = ${BigInt(ts)} and slice.dur = ${BigInt(dur)}
+    order by extract_arg(track.source_arg_set_id, 'description') is '${thread}' desc, slice.id limit 1`;
+}
+
+export async function focus(trace, spot) {
+  if (!spot) return;
+  const found = (await trace.engine.query(query(spot))).iter({id: 0});
+  if (found.valid()) {
+    trace.selection.selectSqlEvent('slice', found.id, {scrollToSelection: true, switchToCurrentSelectionTab: true});
+  }
+  const {start, end} = trace.traceInfo;
+  const [ts, dur] = [BigInt(spot.ts), BigInt(spot.dur)];
+  const room = dur * ROOM + 1000n;
+  const [low, high] = [ts - room < start ? start : ts - room, ts + dur + room > end ? end : ts + dur + room];
+  if (low < high) trace.timeline.setViewportTime(low, high);
+}
