@@ -34,8 +34,8 @@ class Nested(NamedTuple):
 def nested(start: Ints, end: Ints, flexible: Bools) -> Nested:
     """Brackets the slices of one thread without losing one.
 
-    A slice that crosses the end of another goes to the first lane on which it crosses none. Where one of the two
-    is flexible, a Python frame, whose times are less exact than those of what it calls, that one ends early instead.
+    A slice that crosses the end of another goes to the first lane on which it crosses none. Where just one of the two
+    is flexible, as the frame of a Python function that opens a span or closes it, that one ends early instead.
 
     Args:
         start: ns, any order.
@@ -56,10 +56,12 @@ def nested(start: Ints, end: Ints, flexible: Bools) -> Nested:
 class _Open:
     """A slice that has begun."""
 
-    __slots__ = ("bends", "end", "event")
+    __slots__ = ("bends", "end", "event", "meant")
 
-    def __init__(self, event: int, end: int, bends: bool) -> None:
+    def __init__(self, event: int, end: int, meant: int, bends: bool) -> None:
         self.event, self.end, self.bends = event, end, bends
+        self.meant = meant
+        """Its own end, before anything cut it short."""
 
 
 class _Lanes:
@@ -71,22 +73,25 @@ class _Lanes:
         self._stacks: list[list[_Open]] = [[]]
 
     def place(self, event: int, begins: int, ends: int, bends: bool) -> None:
+        meant = ends
         for lane, stack in enumerate(self._stacks):
             while stack and stack[-1].end <= begins:
                 self._end(lane, stack.pop())
             if not stack or ends <= stack[-1].end:
                 break
-            if bends:
-                ends = stack[-1].end
+            crossed = [slice for slice in stack if slice.end < ends]
+            if bends and not any(slice.bends and slice.meant < ends for slice in crossed):
+                ends = crossed[-1].end
                 self.clipped += 1
                 break
-            if self._clears(lane, stack, begins, ends):
+            if not bends and all(slice.bends for slice in crossed):
+                self._end_early(lane, stack, len(crossed), begins)
                 break
         else:
             lane, stack = len(self._stacks), []
             self._stacks.append(stack)
         self.moved += lane > 0
-        stack.append(_Open(event, ends, bends))
+        stack.append(_Open(event, ends, meant, bends))
         self.marks.append((event, False, begins, lane))
 
     def close(self) -> None:
@@ -94,17 +99,13 @@ class _Lanes:
             while stack:
                 self._end(lane, stack.pop())
 
-    def _clears(self, lane: int, stack: list[_Open], begins: int, ends: int) -> bool:
-        """Whether ending flexible slices now makes room; they end then."""
-        crossed = [slice for slice in stack if slice.end < ends]
-        if not all(slice.bends for slice in crossed):
-            return False
-        for slice in reversed(crossed):
-            slice.end = begins
-            self.clipped += 1
+    def _end_early(self, lane: int, stack: list[_Open], count: int, now: int) -> None:
+        """Innermost slices first; those that cross are the innermost of a stack."""
+        for _ in range(count):
+            slice = stack.pop()
+            slice.end = now
             self._end(lane, slice)
-        del stack[len(stack) - len(crossed) :]
-        return True
+        self.clipped += count
 
     def _end(self, lane: int, slice: _Open) -> None:
         self.marks.append((slice.event, True, slice.end, lane))

@@ -18,6 +18,8 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 PROFILER = "Profiler"
+MARKS = "marks"
+"""Of the profiler, which file them under threads that there are not: one row of that name below the group."""
 _WIDEST_INDEX = 9
 
 
@@ -109,6 +111,8 @@ def _row(events: Events, thread: Thread, place: _Place, at: Ints, device_names: 
             at=at,
             description=described,
         )
+    if place is _Place.PROFILER and events.is_instant[at].all():
+        return Row(PROFILER, MARKS, (Rank.ROWS, -1), at)
     if place is _Place.PROFILER:
         name = _text(thread.tid) or _text(thread.pid) or events.categories[int(events.category[at[0]])]
         return Row(PROFILER, name, (Rank.ROWS, _first(events.ts[at])), at, described)
@@ -167,7 +171,7 @@ def _digits(lane: int | str) -> int:
 def _distinct(found: list[Row]) -> list[Row]:
     """Rows of one name would be drawn as one."""
     taken: dict[tuple[str, str], int] = {}
-    for row in found:
+    for row in (row for row in found if row.name != MARKS):
         count = taken[row.group, row.name] = taken.get((row.group, row.name), 0) + 1
         if count > 1:
             row.name = f"{row.name} ({count})"

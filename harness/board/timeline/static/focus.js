@@ -1,6 +1,9 @@
 // Shows a spot of the trace: its slice selected, and some room to both sides.
 
 const ROOM = 2n;
+const PANEL_OPENS_MS = 300;
+
+const after = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 // What the file calls the thread stands in the description of its tracks.
 function query({ts, dur, pid, tid}) {
@@ -15,7 +18,10 @@ export async function focus(trace, spot) {
   if (!spot) return;
   const found = (await trace.engine.query(query(spot))).iter({id: 0});
   if (found.valid()) {
-    trace.selection.selectSqlEvent('slice', found.id, {scrollToSelection: true, switchToCurrentSelectionTab: true});
+    trace.selection.selectSqlEvent('slice', found.id, {switchToCurrentSelectionTab: true});
+    // The panel with the slice's arguments takes some of the rows' room.
+    await after(PANEL_OPENS_MS);
+    trace.selection.scrollToSelection();
   }
   const {start, end} = trace.traceInfo;
   const [ts, dur] = [BigInt(spot.ts), BigInt(spot.dur)];

@@ -4,15 +4,19 @@
 
 const own = (address) => new URL(address, location.href).origin === location.origin;
 
+// Whether a node of the UI's own making may go into the page.
+const wanted = (node) => {
+  if (node instanceof HTMLMetaElement) return node.httpEquiv !== 'Content-Security-Policy';
+  if (!(node instanceof HTMLScriptElement) || own(node.src)) return true;
+  node.dispatchEvent(new Event('error'));
+  return false;
+};
+
 const append = document.head.append.bind(document.head);
-document.head.append = (...nodes) => {
-  for (const node of nodes) {
-    if (node instanceof HTMLScriptElement && !own(node.src)) {
-      node.dispatchEvent(new Event('error'));
-    } else if (!(node instanceof HTMLMetaElement && node.httpEquiv === 'Content-Security-Policy')) {
-      append(node);
-    }
-  }
+document.head.append = (...nodes) => append(...nodes.filter(wanted));
+document.head.appendChild = (node) => {
+  document.head.append(node);
+  return node;
 };
 
 const ask = window.fetch.bind(window);
