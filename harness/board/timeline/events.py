@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from decimal import Decimal
@@ -26,25 +27,27 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 NO_ARGUMENTS = Raw(b"")
+_MOST_ARGUMENTS = 1 << 24  # bytes; nobody reads more of one slice
+_LONGEST_NUMBER = 18
 _NAMES = ("process_name", "process_labels", "thread_name")
 
 
 class _Event(msgspec.Struct, gc=False):
-    """An event of any phase."""
+    """An event of any phase. What it lacks of its time is no number, which JSON cannot say."""
 
     ph: str
     cat: str = "unknown"
     name: str = ""
     pid: int | str = 0
     tid: int | str = 0
-    ts: float = 0.0
-    dur: float = 0.0
+    ts: float = math.nan
+    dur: float = math.nan
     id: int | str = 0
     args: Raw = NO_ARGUMENTS
 
 
 class _ExactEvent(_Event, gc=False):
-    ts: Decimal = Decimal(0)  # type: ignore[assignment]
+    ts: Decimal = Decimal("nan")  # type: ignore[assignment]
 
 
 class _Label(msgspec.Struct):
@@ -122,21 +125,23 @@ def _columns(batches: Iterable[list[_Event]]) -> Events:
     drawn: list[_Event] = []
     for event in itertools.chain.from_iterable(batches):
         phase = event.ph
+        timed = event.ts == event.ts
         if phase == "X":
-            drawn.append(event)
+            if timed and event.dur == event.dur:
+                drawn.append(event)
         elif phase in "iI":
-            if event.name != "[memory]":
+            if timed and event.name != "[memory]":
                 drawn.append(event)
         elif phase in "sf":
-            flows.append((event, phase == "s"))
+            if timed:
+                flows.append((event, phase == "s"))
         elif phase == "M":
             _name(event, labels)
         elif phase != "t":
             hidden[phase] = hidden.get(phase, 0) + 1
     ts = nanoseconds([event.ts for event in drawn])
-    dur = np.maximum(nanoseconds([event.dur for event in drawn]), 0)
     is_instant = np.array([event.ph != "X" for event in drawn], bool)
-    dur[is_instant] = 0
+    dur = np.maximum(nanoseconds([event.dur if event.ph == "X" else 0.0 for event in drawn]), 0)
     kept = ~astray(ts, dur)
     if not kept.all():
         drawn = list(itertools.compress(drawn, kept.tolist()))
@@ -172,7 +177,7 @@ def _columns(batches: Iterable[list[_Event]]) -> Events:
 
 
 def _has_arguments(arguments: Raw) -> bool:
-    return len(memoryview(arguments)) > 2
+    return 2 < len(memoryview(arguments)) < _MOST_ARGUMENTS
 
 
 def _numbering() -> defaultdict[Any, int]:
@@ -183,7 +188,11 @@ def _numbering() -> defaultdict[Any, int]:
 
 def _thread(pid: int | str, tid: int | str) -> Thread:
     """Of numbers where both are, which files of 2021 write as text here and as numbers there."""
-    return Thread(*(int(lane) if isinstance(lane, str) and lane.isdecimal() else lane for lane in (pid, tid)))
+    return Thread(*(int(lane) if _is_number(lane) else lane for lane in (pid, tid)))
+
+
+def _is_number(lane: int | str) -> bool:
+    return isinstance(lane, str) and lane.isdecimal() and len(lane) <= _LONGEST_NUMBER
 
 
 def _name(event: _Event, labels: dict[tuple[str, Thread], str]) -> None:

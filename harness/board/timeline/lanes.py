@@ -11,7 +11,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-class Marks(NamedTuple):
+class Brackets(NamedTuple):
     """Begins and ends of slices; columns of one length. On each lane they are in order and well bracketed."""
 
     event: Ints
@@ -24,7 +24,7 @@ class Marks(NamedTuple):
 
 
 class Nested(NamedTuple):
-    marks: Marks
+    brackets: Brackets
     moved: int
     """Slices that stand on a lane other than the first."""
     clipped: int
@@ -49,8 +49,8 @@ def nested(start: Ints, end: Ints, flexible: Bools) -> Nested:
     ):
         lanes.place(event, begins, ends, bends)
     lanes.close()
-    marks = np.array(lanes.marks, np.int64).reshape(-1, 4).T
-    return Nested(Marks(marks[0], marks[1].astype(bool), marks[2], marks[3]), lanes.moved, lanes.clipped)
+    columns = np.array(lanes.brackets, np.int64).reshape(-1, 4).T
+    return Nested(Brackets(columns[0], columns[1].astype(bool), columns[2], columns[3]), lanes.moved, lanes.clipped)
 
 
 class _Open:
@@ -68,7 +68,7 @@ class _Lanes:
     """Stacks of open slices, one a lane; slices come in the order of their starts, the longer first."""
 
     def __init__(self) -> None:
-        self.marks: list[tuple[int, bool, int, int]] = []
+        self.brackets: list[tuple[int, bool, int, int]] = []
         self.moved = self.clipped = 0
         self._stacks: list[list[_Open]] = [[]]
 
@@ -92,7 +92,7 @@ class _Lanes:
             self._stacks.append(stack)
         self.moved += lane > 0
         stack.append(_Open(event, ends, meant, bends))
-        self.marks.append((event, False, begins, lane))
+        self.brackets.append((event, False, begins, lane))
 
     def close(self) -> None:
         for lane, stack in enumerate(self._stacks):
@@ -108,4 +108,4 @@ class _Lanes:
         self.clipped += count
 
     def _end(self, lane: int, slice: _Open) -> None:
-        self.marks.append((slice.event, True, slice.end, lane))
+        self.brackets.append((slice.event, True, slice.end, lane))

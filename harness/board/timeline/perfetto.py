@@ -179,7 +179,7 @@ def events(packets: Packets, arguments: Sequence[object], flows: Sequence[bytes]
         _constant(len(at), b"\x50"),
         padded(packets.name[at], 4),
         _constant(len(at), b"\x18"),
-        padded(packets.category[at], 2),
+        padded(packets.category[at], 4),
     ]
     links = np.array([len(link) for link in linked], np.int64)
     inner = _width(body) + np.where(sizes > 0, sizes + _width(annotation), 0) + links

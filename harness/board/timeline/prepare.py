@@ -14,17 +14,16 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from isal import igzip
+from isal import isal_zlib
 from numpy.typing import NDArray
 
 from harness.board.timeline import perfetto
 from harness.board.timeline.arrows import arrows
 from harness.board.timeline.events import Events, read_events
 from harness.board.timeline.findings import HOST, Findings, Marks, findings
-from harness.board.timeline.lanes import nested
+from harness.board.timeline.lanes import Brackets, nested
 from harness.board.timeline.perfetto import EventType, Packets, Track, Unit
 from harness.board.timeline.rows import Rank, Row, Slices, device_group, rows
-from harness.files import atomic_write
 from harness.trace import Trace, read
 from harness.trace.collector import without_collector
 from harness.trace.columns import Kind
@@ -36,6 +35,7 @@ MAX_JSON_BYTES = 2 * 2**30
 
 TIMELINE = "timeline.pftrace.gz"
 FACTS = "timeline.json"
+_GZIP = 31  # zlib's word for a gzip header and the largest window
 _HOST_GROUP = "CPU"
 _PACKETS_A_BLOCK = 1 << 16
 
@@ -75,12 +75,13 @@ def prepare(source: Path, folder: Path, *, max_json_bytes: int = MAX_JSON_BYTES)
     trace = read(source, max_json_bytes=max_json_bytes)
     events = read_events(source, max_json_bytes)
     timeline = _Timeline(trace, events, findings(trace))
-    with atomic_write(folder / TIMELINE) as file, igzip.IGzipFile(fileobj=file, mode="wb", compresslevel=1) as packed:
+    packer = isal_zlib.compressobj(1, isal_zlib.DEFLATED, _GZIP)
+    with (folder / TIMELINE).open("wb") as file:
         for block in timeline.blocks():
-            packed.write(block)
+            file.write(packer.compress(block))
+        file.write(packer.flush())
     facts = timeline.facts()
-    with atomic_write(folder / FACTS) as file:
-        file.write(msgspec.json.encode(facts))
+    (folder / FACTS).write_bytes(msgspec.json.encode(facts))
     return facts
 
 
@@ -110,9 +111,9 @@ class _Timeline:
             self._moved += found.moved
             self._clipped += found.clipped
             self._slices += len(slices.start) - int(np.count_nonzero(slices.is_instant))
-            count = int(found.marks.lane.max(initial=-1)) + 1
+            count = int(found.brackets.lane.max(initial=-1)) + 1
             uuids = np.array([tracks.add(row) for _ in range(count)], np.int64)
-            drawn.add(slices, flows, found.marks, uuids)
+            drawn.add(slices, flows, found.brackets, uuids)
         curves = [
             (tracks.add(Row(self._groups[curve.device], curve.name, (Rank.MEMORY, i), _NOTHING), Unit.BYTES), curve)
             for i, curve in enumerate(self._found.memory)
@@ -228,26 +229,23 @@ class _Tracks:
 
 
 class _Drawn:
-    """Slices of all rows, and their marks in the order of time."""
+    """Slices of all rows, and their brackets in the order of time."""
 
     def __init__(self) -> None:
         self._arguments: list[object] = []
         self._flows: list[bytes] = []
         self._columns: list[list[Ints]] = []
 
-    def add(self, slices: Slices, flows: Sequence[bytes], marks: object, uuids: Ints) -> None:
-        from harness.board.timeline.lanes import Marks as Brackets
-
-        assert isinstance(marks, Brackets)
-        kept = ~(marks.is_end & slices.is_instant[marks.event])
-        event = marks.event[kept]
+    def add(self, slices: Slices, flows: Sequence[bytes], brackets: Brackets, uuids: Ints) -> None:
+        kept = ~(brackets.is_end & slices.is_instant[brackets.event])
+        event = brackets.event[kept]
         kind = np.where(slices.is_instant[event], EventType.INSTANT, EventType.SLICE_BEGIN)
-        kind[marks.is_end[kept]] = EventType.SLICE_END
+        kind[brackets.is_end[kept]] = EventType.SLICE_END
         self._columns.append(
             [
                 kind,
-                marks.ts[kept],
-                uuids[marks.lane[kept]],
+                brackets.ts[kept],
+                uuids[brackets.lane[kept]],
                 slices.name[event] + 1,
                 slices.category[event] + 1,
                 event + len(self._arguments),
