@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.security_validator import SecurityValidatorMiddleware
 from werkzeug.test import Client, TestResponse
 
 from harness.board.timeline import links
@@ -80,6 +81,13 @@ def test_every_answer_lets_nothing_out(client: Client, path: str) -> None:
     assert "connect-src 'self';" in policy
     assert "http" not in policy
     assert "*" not in policy
+
+
+def test_tensorboard_finds_no_fault_with_the_answers(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    guarded = Client(SecurityValidatorMiddleware(client.application))
+    for path in ("view.html", "perfetto/index.html", "view.js", "facts?file=lab5_cnn.json.gz", "nothing"):
+        guarded.get(MOUNT + path).close()
+    assert not caplog.records
 
 
 def test_pages_hold_no_script_of_their_own(client: Client) -> None:
