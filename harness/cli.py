@@ -198,6 +198,24 @@ def board(
     serve(logdir, host=host, port=port)
 
 
+@app.command()
+def timeline(
+    path: Annotated[Path, typer.Argument(help="A trace file, a window, a run, or a logdir (its newest run).")],
+    window: Annotated[
+        int | None,
+        typer.Option(help="The window of a run that begins at this step; -1 is the newest, -2 the one before."),
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="The first free one from 9100 on where none is given.", min=0, max=65535)
+    ] = None,
+    open: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = True,
+) -> None:
+    """Show a trace on a timeline in the browser (Perfetto, offline), until Ctrl-C."""
+    from harness.board.timeline.serve import serve
+
+    serve(path, window=window, port=port, open_browser=open)
+
+
 @app.command(hidden=True)
 def commands() -> None:
     """The names of all commands, for tab completion."""

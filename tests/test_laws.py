@@ -37,7 +37,15 @@ def modules_after(*arguments: str, cwd: Path) -> set[str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["--version"], ["commands"], ["runs", "."], ["runs", ".", "--format", "json"], ["board", "--help"]],
+    [
+        ["--help"],
+        ["--version"],
+        ["commands"],
+        ["runs", "."],
+        ["runs", ".", "--format", "json"],
+        ["board", "--help"],
+        ["timeline", "--help"],
+    ],
     ids=" ".join,
 )
 def test_every_command_but_train_starts_without_torch(arguments: list[str], tmp_path: Path) -> None:

@@ -186,8 +186,8 @@ class Decoders(NamedTuple):
     loose_event: msgspec.json.Decoder[Any]
 
 
-def _decoders(*kinds: Any) -> Decoders:
-    event: Any = Union[(*kinds, Metadata, *_COUNTED)]
+def decoders_of(event: Any) -> Decoders:
+    """Those of a file whose events are of this type: a struct, or a union of structs tagged by `ph`."""
     # Any: `list[event]` of a computed union is beyond a type checker.
     events: Any = list[event]
     document = msgspec.defstruct(
@@ -202,28 +202,28 @@ def _decoders(*kinds: Any) -> Decoders:
     )
 
 
-_FAST = _decoders(Complete, Instant)
-_EXACT = _decoders(_ExactComplete, _ExactInstant)
+_FAST = decoders_of(Union[(Complete, Instant, Metadata, *_COUNTED)])
+_EXACT = decoders_of(Union[(_ExactComplete, _ExactInstant, Metadata, *_COUNTED)])
 _EPOCH_WITH_FRACTION = re.compile(rb'"ts": ?"?[1-9][0-9]{13,}\.[0-9]')
 
 
-def decoders(data: bytes) -> Decoders:
+def decoders(data: bytes, fast: Decoders = _FAST, exact: Decoders = _EXACT) -> Decoders:
     """Those that keep this file's timestamps to the nanosecond.
 
     A double does below 2^43 µs, which is every file with a `baseTimeNanoseconds` (at most three months of
     µs). Files of torch 2.3 and earlier count nanoseconds from 1970, of which a double holds only a quarter of
     a microsecond: theirs become `Decimal`.
     """
-    return _EXACT if _EPOCH_WITH_FRACTION.search(data, 0, 1 << 16) else _FAST
+    return exact if _EPOCH_WITH_FRACTION.search(data, 0, 1 << 16) else fast
 
 
-def decode(data: bytes) -> Document:
-    """Events and metadata of a trace file's bytes (JSON, decompressed).
+def decode(data: bytes, chosen: Decoders | None = None) -> Document:
+    """Events and metadata of a trace file's bytes (JSON, decompressed), by those that fit the file unless given.
 
     Raises msgspec.MsgspecError, or RecursionError, where the bytes are no JSON or not of this shape: at once
     or with one of the batches.
     """
-    chosen = decoders(data)
+    chosen = chosen or decoders(data)
     begin = EVENTS_BEGIN.search(data)
     if begin is None and LIST_BEGINS.match(data):
         return Document([chosen.events.decode(data)], Header())

@@ -62,16 +62,17 @@ class Salvaged(NamedTuple):
     warnings: tuple[str, ...]
 
 
-def salvage(data: bytes) -> Salvaged | None:
+def salvage(data: bytes, chosen: Decoders | None = None) -> Salvaged | None:
     """The events of bytes that `decode` refused. None where not one can be read."""
     data, repairs = _repaired(data)
+    chosen = chosen or decoders(data)
     if repairs:
         try:
-            document = decode(data)
+            document = decode(data, chosen)
             return Salvaged(document._replace(batches=list(document.batches)), 0, repairs)
         except (msgspec.MsgspecError, RecursionError):
             pass
-    return _event_by_event(data, repairs)
+    return _event_by_event(data, repairs, chosen)
 
 
 def _repaired(data: bytes) -> tuple[bytes, tuple[str, ...]]:
@@ -98,11 +99,11 @@ def _repaired(data: bytes) -> tuple[bytes, tuple[str, ...]]:
     return data, tuple(done)
 
 
-def _event_by_event(data: bytes, repairs: tuple[str, ...]) -> Salvaged | None:
+def _event_by_event(data: bytes, repairs: tuple[str, ...], chosen: Decoders) -> Salvaged | None:
     begin = EVENTS_BEGIN.search(data) or _PHASES_BEGIN.search(data) or LIST_BEGINS.match(data)
     if begin is None:
         return None
-    reader = _Reader(data, begin.end() - 1)
+    reader = _Reader(data, begin.end() - 1, chosen)
     batches = list(reader.batches())
     if not any(batches):
         return None
@@ -134,13 +135,13 @@ def _fields(fragment: bytes) -> dict[str, Raw] | None:
 class _Reader:
     """Reads the events of a list, each by itself where a block of them cannot be read at once."""
 
-    def __init__(self, data: bytes, first: int) -> None:
+    def __init__(self, data: bytes, first: int, chosen: Decoders) -> None:
         self.lost = 0
         end = _FILE_ENDS.search(data, max(len(data) - _LONGEST_END, first))
         self.rest = end[1] if end is not None else b""
         """What follows the last event: `]` and the end of the header. Empty where the file is cut off."""
         self._data = data
-        self._decoders: Decoders = decoders(data)
+        self._decoders = chosen
         self._begins = [found.end() for found in _EVENT_BEGINS.finditer(data, first)]
         self._reasons: Counter[str] = Counter()
         self._dropped: Counter[str] = Counter()

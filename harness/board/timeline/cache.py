@@ -1,0 +1,101 @@
+"""Prepared timelines in a folder of this process's own, so that a second look is instant."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from harness.board.timeline.prepare import FACTS, TIMELINE, Facts
+from harness.errors import UsageError
+
+MAX_BYTES = 2 * 2**30
+"""On disk; the timelines that were asked for longest ago go first."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    path: Path
+    """gzip."""
+    facts: Facts
+
+
+@dataclass(frozen=True)
+class _Key:
+    path: Path
+    size: int
+    changed_ns: int
+
+
+class Cache:
+    """Prepares each file once, one at a time, each in a process of its own: a file that takes more memory than there
+    is ends that process and not the server."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="harness-timeline-"))
+        self._max_bytes = max_bytes
+        self._known: OrderedDict[_Key, Prepared] = OrderedDict()
+        self._lock = threading.Lock()
+        self._count = 0
+        weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+
+    def prepared(self, source: Path) -> Prepared:
+        """The timeline of a trace file, made now where it is not there yet.
+
+        Raises:
+            UsageError: where the file cannot be read or holds no trace.
+        """
+        try:
+            path = source.resolve(strict=True)
+            status = path.stat()
+        except OSError as error:
+            raise UsageError(f"{source.name} cannot be read: {error.strerror or error}") from error
+        key = _Key(path, status.st_size, status.st_mtime_ns)
+        with self._lock:
+            if key not in self._known:
+                self._known[key] = self._prepare(path)
+                self._make_room()
+            self._known.move_to_end(key)
+            return self._known[key]
+
+    def _prepare(self, path: Path) -> Prepared:
+        self._count += 1
+        folder = self._folder / str(self._count)
+        folder.mkdir()
+        done = subprocess.run(
+            [sys.executable, "-m", "harness.board.timeline", str(path), str(folder)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        if done.returncode:
+            shutil.rmtree(folder, ignore_errors=True)
+            if done.returncode < 0:
+                raise UsageError(
+                    f"{path.name}: its preparation was ended by signal {-done.returncode}, perhaps for want of memory; "
+                    "record fewer steps in a window"
+                )
+            last = done.stderr.strip().splitlines()[-1:] or ["no reason was given"]
+            raise UsageError(last[0])
+        return Prepared(folder / TIMELINE, msgspec.json.decode((folder / FACTS).read_bytes(), type=Facts))
+
+    def _make_room(self) -> None:
+        sizes = {key: found.path.stat().st_size for key, found in self._known.items()}
+        for key in list(self._known)[:-1]:
+            if sum(sizes.values()) <= self._max_bytes:
+                return
+            shutil.rmtree(self._known.pop(key).path.parent, ignore_errors=True)
+            del sizes[key]

@@ -1,0 +1,270 @@
+"""From a trace file to what the Perfetto UI shows without losing any of it.
+
+::
+
+    file ──> events ──> rows ──> lanes ──┐
+      └────> harness.trace ──> findings ─┴─> perfetto ──> timeline.pftrace.gz, timeline.json
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from isal import isal_zlib
+from numpy.typing import NDArray
+
+from harness.board.timeline import perfetto
+from harness.board.timeline.arrows import arrows
+from harness.board.timeline.events import Events, read_events
+from harness.board.timeline.findings import HOST, Findings, Marks, findings
+from harness.board.timeline.lanes import Brackets, nested
+from harness.board.timeline.perfetto import EventType, Packets, Track, Unit
+from harness.board.timeline.rows import Rank, Row, Slices, device_group, rows
+from harness.trace import Trace, read
+from harness.trace.collector import without_collector
+from harness.trace.columns import Kind
+
+Ints = NDArray[np.int64]
+
+MAX_JSON_BYTES = 2 * 2**30
+"""A browser's engine holds four times as much at most."""
+
+TIMELINE = "timeline.pftrace.gz"
+FACTS = "timeline.json"
+_GZIP = 31  # zlib's word for a gzip header and the largest window
+_HOST_GROUP = "CPU"
+_PACKETS_A_BLOCK = 1 << 16
+
+
+class Facts(msgspec.Struct, kw_only=True):
+    """What is to be known of a prepared timeline."""
+
+    title: str
+    slices: int
+    """All that are drawn, those of the findings included."""
+    file_slices: int
+    """Of the file."""
+    arrows: int
+    moved: int
+    """Slices that cross others of their thread, and stand on lanes of their own."""
+    clipped: int
+    """Python frames that end early, where they cross others."""
+    lost: int
+    """Events of the file that cannot be read."""
+    notes: list[str]
+    """What was wrong with the file."""
+    start: int
+    """ns: when the window's first event began, on the timeline's clock: the zero of a report's `start_us`."""
+    clock: int
+    """ns: what the timeline's clock is ahead of the file's."""
+    spots: dict[str, dict[str, tuple[int, int]]]
+    """By kind (step, kernel, operator) and name: start and duration, ns, on the timeline's clock."""
+
+
+@without_collector()
+def prepare(source: Path, folder: Path, *, max_json_bytes: int = MAX_JSON_BYTES) -> Facts:
+    """Write the timeline of a trace file into `folder`: `timeline.pftrace.gz` and what is to be known of it.
+
+    Raises:
+        TraceError: where the file holds no trace, or more than `max_json_bytes` of JSON.
+    """
+    trace = read(source, max_json_bytes=max_json_bytes)
+    events = read_events(source, max_json_bytes)
+    timeline = _Timeline(trace, events, findings(trace))
+    packer = isal_zlib.compressobj(1, isal_zlib.DEFLATED, _GZIP)
+    with (folder / TIMELINE).open("wb") as file:
+        for block in timeline.blocks():
+            file.write(packer.compress(block))
+        file.write(packer.flush())
+    facts = timeline.facts()
+    (folder / FACTS).write_bytes(msgspec.json.encode(facts))
+    return facts
+
+
+class _Timeline:
+    """Everything that is drawn."""
+
+    def __init__(self, trace: Trace, events: Events, found: Findings) -> None:
+        self._trace, self._events, self._found = trace, events, found
+        self._names, self._categories = _Texts(events.names), _Texts(events.categories)
+        names = {device.id: device.name for device in trace.devices}
+        self._rows = rows(events, names)
+        self._groups = self._group_names(names)
+        self._clock = -min(0, *(int(ts.min()) for ts in (events.ts, trace.allocations.ts) if len(ts)), 0)
+        self._slices = self._arrows = self._moved = self._clipped = 0
+
+    def blocks(self) -> Iterator[bytes]:
+        """The file, a few megabytes at a time."""
+        of_event, self._arrows = arrows(self._events)
+        tracks = _Tracks()
+        drawn = _Drawn()
+        every = [
+            (row, _of_file(self._events, row), [of_event.get(i, b"") for i in row.at.tolist()]) for row in self._rows
+        ]
+        every += [(row, slices, [b""] * len(slices.start)) for row, slices in self._of_findings()]
+        for row, slices, flows in every:
+            found = nested(slices.start, slices.end, slices.flexible)
+            self._moved += found.moved
+            self._clipped += found.clipped
+            self._slices += len(slices.start) - int(np.count_nonzero(slices.is_instant))
+            count = int(found.brackets.lane.max(initial=-1)) + 1
+            uuids = np.array([tracks.add(row) for _ in range(count)], np.int64)
+            drawn.add(slices, flows, found.brackets, uuids)
+        curves = [
+            (tracks.add(Row(self._groups[curve.device], curve.name, (Rank.MEMORY, i), _NOTHING), Unit.BYTES), curve)
+            for i, curve in enumerate(self._found.memory)
+        ]
+        yield perfetto.tracks(tracks.described()) + perfetto.interned(self._names.all, self._categories.all, "args")
+        for uuid, curve in curves:
+            yield perfetto.counts(curve.ts + self._clock, uuid, curve.value)
+        yield from drawn.blocks(self._clock)
+
+    def facts(self) -> Facts:
+        """After the last block."""
+        hidden = [f"{count} events of phase {phase} are not drawn" for phase, count in self._events.hidden.items()]
+        return Facts(
+            title=self._trace.source.name,
+            slices=self._slices,
+            file_slices=int(np.count_nonzero(~self._events.is_instant)),
+            arrows=self._arrows,
+            moved=self._moved,
+            clipped=self._clipped,
+            lost=self._trace.lost_events,
+            notes=[*self._trace.warnings, *hidden],
+            start=self._trace.start + self._clock,
+            clock=self._clock,
+            spots={
+                kind: {name: (start + self._clock, dur) for name, (start, dur) in of_kind.items()}
+                for kind, of_kind in self._found.spots.items()
+            },
+        )
+
+    def _group_names(self, names: dict[int, str]) -> dict[int, str]:
+        """The groups that findings of the host and of each device belong to."""
+        groups = {row.stream[0]: row.group for row in self._rows if row.stream is not None}
+        host = max((row for row in self._rows if row.group.startswith(_HOST_GROUP)), key=_length, default=None)
+        groups[HOST] = host.group if host is not None else _HOST_GROUP
+        for curve in self._found.memory:
+            groups.setdefault(curve.device, device_group(curve.device, names, max(names, default=0)))
+        for marks in self._found.idle:
+            groups.setdefault(marks.device, device_group(marks.device, names, max(names, default=0)))
+        return groups
+
+    def _of_findings(self) -> Iterator[tuple[Row, Slices]]:
+        for marks, name in ((self._found.steps, "steps"), *((idle, "idle") for idle in self._found.idle)):
+            if len(marks.start):
+                yield Row(self._groups[marks.device], name, (Rank.FINDINGS,), _NOTHING), self._of_marks(marks, name)
+
+    def _of_marks(self, marks: Marks, category: str) -> Slices:
+        count = len(marks.start)
+        return Slices(
+            start=marks.start,
+            end=marks.end,
+            name=np.array([self._names[name] for name in marks.names], np.int64),
+            category=np.full(count, self._categories[category]),
+            arguments=marks.arguments,
+            is_instant=np.zeros(count, bool),
+            flexible=np.zeros(count, bool),
+        )
+
+
+_NOTHING = np.zeros(0, np.int64)
+
+
+def _length(row: Row) -> int:
+    return len(row.at)
+
+
+def _of_file(events: Events, row: Row) -> Slices:
+    at = row.at
+    return Slices(
+        start=events.ts[at],
+        end=events.end[at],
+        name=events.name[at],
+        category=events.category[at],
+        arguments=[events.arguments[i] for i in at.tolist()],
+        is_instant=events.is_instant[at],
+        flexible=events.kind[at] == Kind.PYTHON,
+    )
+
+
+class _Texts:
+    """Texts by number, to which more can be added."""
+
+    def __init__(self, first: Sequence[str]) -> None:
+        self.all = list(first)
+        self._numbers = {text: number for number, text in enumerate(first)}
+
+    def __getitem__(self, text: str) -> int:
+        if text not in self._numbers:
+            self._numbers[text] = len(self.all)
+            self.all.append(text)
+        return self._numbers[text]
+
+
+class _Tracks:
+    """Tracks in the order of their ranks."""
+
+    def __init__(self) -> None:
+        self._of_group: defaultdict[str, list[tuple[int, Row, Unit | None]]] = defaultdict(list)
+        self._count = 0
+
+    def add(self, row: Row, unit: Unit | None = None) -> int:
+        """One more track of this row; its uuid."""
+        self._count += 1
+        self._of_group[row.group].append((self._count, row, unit))
+        return self._count
+
+    def described(self) -> Iterable[Track]:
+        for number, group in enumerate(sorted(self._of_group), start=1):
+            members = sorted(self._of_group[group], key=lambda member: member[1].rank)
+            parent = self._count + number
+            yield Track(parent, group, rank=number)
+            for rank, (uuid, row, unit) in enumerate(members):
+                yield Track(uuid, row.name, parent, rank, row.description, unit)
+
+
+class _Drawn:
+    """Slices of all rows, and their brackets in the order of time."""
+
+    def __init__(self) -> None:
+        self._arguments: list[object] = []
+        self._flows: list[bytes] = []
+        self._columns: list[list[Ints]] = []
+
+    def add(self, slices: Slices, flows: Sequence[bytes], brackets: Brackets, uuids: Ints) -> None:
+        kept = ~(brackets.is_end & slices.is_instant[brackets.event])
+        event = brackets.event[kept]
+        kind = np.where(slices.is_instant[event], EventType.INSTANT, EventType.SLICE_BEGIN)
+        kind[brackets.is_end[kept]] = EventType.SLICE_END
+        self._columns.append(
+            [
+                kind,
+                brackets.ts[kept],
+                uuids[brackets.lane[kept]],
+                slices.name[event] + 1,
+                slices.category[event] + 1,
+                event + len(self._arguments),
+            ]
+        )
+        self._arguments += slices.arguments
+        self._flows += flows
+
+    def blocks(self, clock: int) -> Iterator[bytes]:
+        if not self._columns:
+            return
+        columns = [np.concatenate(parts) for parts in zip(*self._columns, strict=True)]
+        order = np.argsort(columns[1], kind="stable")
+        for low in range(0, len(order), _PACKETS_A_BLOCK):
+            block = order[low : low + _PACKETS_A_BLOCK]
+            kind, ts, track, name, category, event = (column[block] for column in columns)
+            events = event.tolist()
+            yield perfetto.events(
+                Packets(kind, ts + clock, track, name, category),
+                [self._arguments[i] for i in events],
+                [self._flows[i] for i in events],
+            )

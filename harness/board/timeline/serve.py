@@ -1,0 +1,137 @@
+"""``harness timeline``: one window's timeline in a browser, without TensorBoard."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import threading
+import webbrowser
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from harness import console
+from harness.board.timeline.app import MOUNT, Resolve, TimelineApp
+from harness.board.timeline.cache import Cache
+from harness.errors import UsageError
+from harness.report.find import Run, Window, find
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+HOST = "127.0.0.1"
+FIRST_PORT = 9100
+_PORTS_TRIED = 100
+
+
+def serve(path: Path, *, window: int | None, port: int | None, open_browser: bool) -> None:
+    """Serve the timeline of a trace file, a window, a run (its newest window) or a logdir (its newest run), on
+    loopback and to it alone, until SIGINT or SIGTERM.
+
+    Args:
+        window: Of a run, the window that begins at this step; negative ones count from the newest.
+        port: None takes the first free one from 9100 on.
+
+    Raises:
+        UsageError: where there is no trace, or the port is taken.
+    """
+    from werkzeug.serving import WSGIRequestHandler, make_server
+
+    class Quiet(WSGIRequestHandler):
+        """Says nothing of each request."""
+
+        protocol_version = "HTTP/1.1"
+
+        def log_request(self, code: int | str = "-", size: int | str = "-") -> None: ...
+
+    files = _files(_chosen(path, window))
+    first = next(iter(files.values()))
+    cache = Cache()
+    listening = _listening(port)
+    with listening:
+        server = make_server(
+            HOST, 0, _OnLoopback(TimelineApp(_only(files), cache)), True, 1, Quiet, fd=listening.fileno()
+        )
+        threading.Thread(target=_prepare_ahead, args=(cache, first), daemon=True).start()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        over = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: over.set())
+        base = f"http://{HOST}:{listening.getsockname()[1]}{MOUNT}view.html"
+        for name in files:
+            address = f"{base}?{urlencode({'file': name})}"
+            console.out.print(f"Timeline: [bold]{console.plain(address)}[/]", highlight=False, soft_wrap=True)
+        console.out.print("Ctrl-C ends it", highlight=False)
+        if open_browser:
+            webbrowser.open(f"{base}?{urlencode({'file': first.name})}")
+        over.wait()
+        server.shutdown()
+
+
+def _chosen(path: Path, window: int | None) -> Window:
+    from harness.report.overview import newest
+
+    found = find(path)
+    run = newest(found) if isinstance(found, list) else found
+    if isinstance(run, Run):
+        return run.window(-1 if window is None else window)
+    if window is not None:
+        raise UsageError(f"--window picks a window of a run, and {path} is one trace; leave it out")
+    return run
+
+
+def _files(window: Window) -> dict[str, Path]:
+    """The traces of all ranks, by name."""
+    if window.trace is None:
+        raise UsageError(f"{window.path} holds findings, but no trace to show")
+    return {path.name: path for path in (window.trace, *(window.path / name for name in window.others))}
+
+
+def _only(files: Mapping[str, Path]) -> Resolve:
+    def resolve(arguments: Mapping[str, str]) -> Path:
+        try:
+            return files[arguments.get("file", next(iter(files)))]
+        except KeyError as error:
+            raise UsageError(f"there is no {arguments['file'][:200]} in this window") from error
+
+    return resolve
+
+
+def _prepare_ahead(cache: Cache, path: Path) -> None:
+    """While the browser starts. What is wrong with the file is said in the page."""
+    try:
+        cache.prepared(path)
+    except UsageError:
+        return
+
+
+def _listening(port: int | None) -> socket.socket:
+    tried = range(FIRST_PORT, FIRST_PORT + _PORTS_TRIED) if port is None else (port,)
+    for number in tried:
+        found = socket.socket()
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            found.bind((HOST, number))
+            found.listen()
+        except OSError as error:
+            found.close()
+            last = error
+        else:
+            return found
+    raise UsageError(f"the timeline cannot be served on {HOST}:{tried[-1]}: {last.strerror}; give another --port")
+
+
+class _OnLoopback:
+    """Refuses what is addressed to another name than this machine's own: a page elsewhere whose name was pointed at
+    loopback cannot read the trace."""
+
+    def __init__(self, app: TimelineApp) -> None:
+        self._app = app
+
+    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        name = environ.get("HTTP_HOST", "").rpartition(":")[0]
+        if name in (HOST, "localhost"):
+            return self._app(environ, start_response)
+        start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
+        return [b"this server answers to localhost"]

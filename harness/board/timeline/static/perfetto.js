@@ -1,0 +1,37 @@
+// The Perfetto UI in its frame: https://perfetto.dev/docs/visualization/deep-linking-to-perfetto-ui
+
+const EXPANDED = [{id: 'dev.perfetto.ExpandTracksByRegex', args: ['.*']}];
+const EVERY_MS = 30;
+
+const soon = () => new Promise((resolve) => setTimeout(resolve, EVERY_MS));
+
+// Starts the UI; resolves to its window once it listens.
+export async function openPerfetto(frame, dark) {
+  const settings = JSON.parse(localStorage.getItem('perfettoSettings') ?? '{}');
+  localStorage.setItem('perfettoSettings', JSON.stringify({...settings, theme: dark ? 'dark' : 'light'}));
+  const commands = encodeURIComponent(JSON.stringify(EXPANDED));
+  frame.src = `perfetto/index.html#!/viewer?mode=embedded&hideSidebar=true&startupCommands=${commands}`;
+  let listens = false;
+  const heard = (event) => {
+    listens ||= event.source === frame.contentWindow && event.data === 'PONG';
+  };
+  window.addEventListener('message', heard);
+  while (!listens) {
+    await soon();
+    if (frame.contentDocument?.readyState === 'complete') frame.contentWindow.postMessage('PING', location.origin);
+  }
+  window.removeEventListener('message', heard);
+  return frame.contentWindow;
+}
+
+// Opens a trace; resolves to the UI's own handle of it once its tracks are there.
+export async function show(perfetto, buffer, title) {
+  const message = {perfetto: {buffer, title, fileName: title, localOnly: true, keepApiOpen: true}};
+  perfetto.postMessage(message, location.origin, [buffer]);
+  while (!perfetto.document.querySelector('.pf-track')) {
+    const said = perfetto.document.querySelector('.pf-error-dialog, .modal-dialog')?.innerText;
+    if (said) throw new Error(said.slice(0, 500));
+    await soon();
+  }
+  return perfetto.app.trace;
+}

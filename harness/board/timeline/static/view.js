@@ -1,0 +1,44 @@
+// The page: the Perfetto UI starts while the trace is prepared and fetched, then shows it at the spot that matters.
+
+import {focus} from './focus.js';
+import {openPerfetto, show} from './perfetto.js';
+import {done, doing, failed, tell} from './state.js';
+
+async function asked(name) {
+  const response = await fetch(name + location.search);
+  if (response.ok) return response;
+  const said = await response.json().catch(() => ({error: response.statusText}));
+  throw new Error(said.error);
+}
+
+async function bytes(response) {
+  const pieces = [];
+  let received = 0;
+  const reader = response.body.getReader();
+  for (let read = await reader.read(); !read.done; read = await reader.read()) {
+    pieces.push(read.value);
+    received += read.value.length;
+    doing(`Loading the trace: ${(received / 1e6).toFixed(1)} MB …`);
+  }
+  return new Blob(pieces).arrayBuffer();
+}
+
+async function open() {
+  const dark = (new URLSearchParams(location.search).get('theme') ?? '') === 'dark';
+  document.documentElement.classList.toggle('dark', dark);
+  doing('Preparing the trace …');
+  const perfetto = openPerfetto(document.getElementById('perfetto'), dark);
+  const [facts, buffer] = await Promise.all([
+    asked('facts').then((response) => response.json()),
+    asked('trace').then(bytes),
+  ]);
+  tell(facts);
+  doing('Starting Perfetto …');
+  const frame = await perfetto;
+  doing('Perfetto reads the trace …');
+  const trace = await show(frame, buffer, facts.title);
+  await focus(trace, facts.spot);
+  done();
+}
+
+open().catch((error) => failed(error.message));
