@@ -112,10 +112,10 @@ def columns(
     counts.update(dict(zip(rows.categories, np.bincount(column.pop("category")).tolist(), strict=True)))
     allocations = _allocations(allocating, rows.threads)
     notes = [*document.header.warnings, *warnings]
-    astray = _astray(column["ts"], column["dur"])
-    if astray.any():
-        column = {name: values[~astray] for name, values in column.items()}
-        lost = int(np.count_nonzero(astray))
+    strays = astray(column["ts"], column["dur"])
+    if strays.any():
+        column = {name: values[~strays] for name, values in column.items()}
+        lost = int(np.count_nonzero(strays))
         lost_events += lost
         notes.append(f"{lost} events have no time in the window (zero, or days from all others): they are in no number")
     negative = int(np.count_nonzero(column["dur"] < 0))
@@ -145,17 +145,17 @@ def columns(
     )
 
 
-def _astray(ts: Ints, dur: Ints) -> Bools:
+def astray(ts: Ints, dur: Ints) -> Bools:
     """Events whose time cannot be theirs: more than a day from the middle of the window or longer than a
     day, or at or before zero with a second of nothing until the next. Kept, they would stretch every span."""
     if not len(ts):
         return np.zeros(0, bool)
-    astray = dur > _DAY
+    strays = dur > _DAY
     if int(ts.max()) - int(ts.min()) > _DAY:
-        astray |= np.abs(ts - int(np.median(ts))) > _DAY
+        strays |= np.abs(ts - int(np.median(ts))) > _DAY
     if ts.min() <= 0 < ts.max():
-        astray |= (ts <= 0) & (ts + np.maximum(dur, 0) < ts[ts > 0].min() - _SECOND)
-    return astray
+        strays |= (ts <= 0) & (ts + np.maximum(dur, 0) < ts[ts > 0].min() - _SECOND)
+    return strays
 
 
 _WITH_SHAPES = frozenset({Kind.OPERATOR, Kind.ANNOTATION})
@@ -190,8 +190,8 @@ class _Rows:
         self._parts.append(
             {
                 "place": _ints(place),
-                "ts": _nanoseconds([e.ts for e in events]),
-                "dur": _nanoseconds([e.dur for e in events]),
+                "ts": nanoseconds([e.ts for e in events]),
+                "dur": nanoseconds([e.dur for e in events]),
                 "external": _ints([a.external_id or a.external_id_2021 for a in arguments], 0),
                 "correlation": _ints([a.correlation for a in arguments]),
             }
@@ -294,7 +294,7 @@ def _digits(lane: int | str) -> int:
 
 def _allocations(events: list[Instant], threads: _Numbers) -> Allocations:
     arguments = [event.args or _NO_ALLOCATION for event in events]
-    ts = _nanoseconds([event.ts for event in events])
+    ts = nanoseconds([event.ts for event in events])
     order = np.argsort(ts, kind="stable")
     return Allocations(
         ts=ts[order],
@@ -324,7 +324,7 @@ def _sizes(values: Ints, missing: int = 0) -> Ints:
     return np.where(np.abs(values) < _MOST_BYTES, values, missing)
 
 
-def _nanoseconds(microseconds: list[float] | list[Decimal]) -> Ints:
+def nanoseconds(microseconds: list[float] | list[Decimal]) -> Ints:
     if microseconds and isinstance(microseconds[0], Decimal):
         furthest = Decimal(_FURTHEST_US)
         return np.array(
