@@ -93,6 +93,3 @@ def main() -> None:
     thread.start()
     thread.join()
 
-
-if __name__ == "__main__":
-    main()

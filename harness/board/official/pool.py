@@ -82,7 +82,7 @@ class Pool:
         # The same modules as here: in a test or a notebook the path may be nobody's environment variable.
         path = os.pathsep.join(dict.fromkeys(entry for entry in sys.path if entry))
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "harness.board.official.parser"],
+            [sys.executable, "-P", "-c", "from harness.board.official.parser import main; main()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
@@ -98,7 +98,7 @@ class Pool:
             process.stdin.flush()
             source = _Counting(process.stdout)
             answer: Answer = pickle.load(source)
-        except (OSError, EOFError, pickle.UnpicklingError) as error:
+        except Exception as error:  # a broken pipe, or whatever half a pickle raises
             process.kill()
             why = f"its parser ended with status {process.wait()}; perhaps the memory was not enough"
             return Parsed(Answer(error=f"{os.path.basename(request.path)} cannot be shown: {why} ({error})"), 0)
