@@ -11,7 +11,7 @@ from harness.trace.launches import COMMUNICATION, telling
 
 def teach() -> None:
     """Correct the parser in this process. Doing so twice changes nothing."""
-    from torch_tb_profiler.profiler import event_parser, tensor_core
+    from torch_tb_profiler.profiler import event_parser, overall_parser, tensor_core
 
     tensor_core.TC_Allowlist.__contains__ = classmethod(lambda _, name: uses_tensor_cores(name))
     if getattr(event_parser.StepParser, "_taught", False):
@@ -19,6 +19,8 @@ def teach() -> None:
     event_parser.StepParser._taught = True
     _count_communication_by_its_kernels(event_parser)
     _keep_every_step(event_parser)
+    _divide_steps_once(overall_parser)
+    _say_no_more_than_nanoseconds(overall_parser)
 
 
 def name_collectives(names: set[str]) -> None:
@@ -66,11 +68,53 @@ def _keep_every_step(event_parser: Any) -> None:
     update = event_parser.StepParser._update_steps_duration
 
     def _update_steps_duration(self: Any, previous: Any, device: Any, matched: list[int]) -> None:
-        most = max(matched, default=0)
+        most, on_host = max(matched, default=0), list(self.steps)
         update(self, previous, device, [most] * len(matched))
         if self.cpu_max_ts < self.cpu_min_ts:  # nothing ran on the host
             self.steps = [(self.global_min_ts, self.global_max_ts)]
         ends = [end for _, end in self.steps]
-        self.steps[1:] = zip(ends, ends[1:], strict=False)
+        self.steps = _Steps([self.steps[0], *zip(ends, ends[1:], strict=False)])
+        self.steps.on_host = on_host
 
     event_parser.StepParser._update_steps_duration = _update_steps_duration
+    name = event_parser.generate_communication_nodes
+
+    def generate_communication_nodes(nodes: Any, steps: _Steps, names: list[str]) -> Any:
+        # A collective belongs to the step that called it: the device may be steps behind.
+        return name(nodes, steps.on_host, names)
+
+    event_parser.generate_communication_nodes = generate_communication_nodes
+
+
+class _Steps(list[tuple[float, float]]):
+    """Begin and end of the steps, of the device's work in them, and of their spans on the host."""
+
+    on_host: list[tuple[float, float]]
+
+
+def _divide_steps_once(overall_parser: Any) -> None:
+    """What a step spent its time on, each moment counted once. Where nothing of the steps is left for the roles that
+    follow, the parser begins anew and gives all of it to them."""
+    statistics = overall_parser.OverallParser.Statistics
+
+    def create_from_range(cls: Any, steps: Any, role_ranges: Any) -> Any:
+        rest, found = overall_parser.merge_ranges(list(steps)), []
+        for role in role_ranges:
+            found.append(overall_parser.intersection_ranges_lists(rest, role))
+            rest = overall_parser.subtract_ranges_lists(rest, found[-1])
+        return cls([*found, rest])
+
+    statistics.create_from_range = classmethod(create_from_range)
+
+
+def _say_no_more_than_nanoseconds(overall_parser: Any) -> None:
+    """Tooltips hold sums of doubles, to the last of their digits."""
+    costs = overall_parser.OverallParser.Costs
+    create = costs.create_from_statistics.__func__
+
+    def create_from_statistics(cls: Any, statistics: Any, total_duration: float) -> Any:
+        found = create(cls, statistics, total_duration)
+        found.costs = [round(cost, 3) for cost in found.costs]
+        return found
+
+    costs.create_from_statistics = classmethod(create_from_statistics)

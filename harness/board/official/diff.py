@@ -20,7 +20,7 @@ def paired(stats: Any) -> Any:
     right = {row.name: row for row in stats.right.op_aggs}
     names = sorted(left | right, key=lambda name: -max(_time(left.get(name)), _time(right.get(name))))
     for side, rows in ((stats.left, left), (stats.right, right)):
-        side.op_aggs = [rows[name] if name in rows else _nothing(name) for name in names]
+        side.op_aggs = [_whole(rows[name]) if name in rows else _nothing(name) for name in names]
     for child in stats.children:
         paired(child)
     return stats
@@ -28,6 +28,11 @@ def paired(stats: Any) -> Any:
 
 def _time(row: Any) -> float:
     return float(row.device_duration or row.host_duration) if row is not None else 0.0
+
+
+def _whole(row: Any) -> Any:
+    """In whole microseconds, as the Operator view has them: the page subtracts, and shows every digit."""
+    return row._replace(**{field: round(getattr(row, field)) for field in row._fields if field.endswith("duration")})
 
 
 def _nothing(name: str) -> Any:

@@ -17,6 +17,8 @@ SHA256 = {
     "profiler/data.py": "9a2c61c1269ca8ff09c609b4178c570b06ea0d3ded6db800499f0112e6902aec",
     "profiler/event_parser.py": "199de1edba3e22c040b4a58b3b7a8280ded04483d8fa94c94cd9287f1a8ddae5",
     "profiler/loader.py": "7019308bc2a0a7610ca705d5ed912cc25943f092929cddf202678ee7fbd7126d",
+    "profiler/overall_parser.py": "09e9ca4f531c8e67e6deafc334c715e6d5d2bcea663abfe7d038d093738e9c3b",
+    "profiler/communication.py": "023168462cb24321d1b37166d1bddb38cb12e8bd702c63e4f495d68a71edf3f2",
     "profiler/run_generator.py": "41587ef7d7614b7be30c969be77ebb44d6c1801c4d87cdc608ee87012aea5b98",
     "profiler/node.py": "0317e62e11a3a075968638e2c8d90575e126f8bbc91535360d29fdf38f4a0401",
     "profiler/op_tree.py": "4a4a98c1323491fdb6d914b09ccb7683bcfcc36389b4e126bf411819ea42130e",

@@ -37,5 +37,5 @@ export function categories(table) {
   const names = table.values(0).map((name) => short(name, 20));
   const every = Math.max(1, Math.ceil(names.length / 30));
   const shown = names.map((_, row) => row).filter((row) => row % every === 0);
-  return { tickmode: "array", tickvals: shown, ticktext: shown.map((row) => names[row]), type: "linear" };
+  return { tickmode: "array", tickvals: shown, ticktext: shown.map((row) => names[row]), zeroline: false };
 }

@@ -39,6 +39,7 @@ export class PieChart extends Plot {
   /** The first names beside the ring, in its colours: plotly's own legend would show places. */
   legend(names, options) {
     const height = typeof options.height === "number" ? options.height : this.container.offsetHeight || 300;
+    const letters = Math.max(12, Math.floor((this.container.offsetWidth * 0.42) / 7));
     const room = Math.max(1, Math.floor((height - 60) / 18));
     const colours = options.colors ?? COLOURS;
     return names.slice(0, room).map((name, row) => ({
@@ -50,7 +51,7 @@ export class PieChart extends Plot {
       yanchor: "top",
       showarrow: false,
       align: "left",
-      text: `<span style="color:${colours[row % colours.length]}">■</span> ${short(name, 32)}`,
+      text: `<span style="color:${colours[row % colours.length]}">■</span> ${short(name, letters)}`,
       hovertext: wrapped(name),
     }));
   }

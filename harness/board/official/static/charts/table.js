@@ -9,6 +9,7 @@ export class Table {
 
   draw(table, options) {
     this.table = table;
+    this.container.style.height = options.height ?? "";
     this.perPage = options.page === "enable" ? (options.pageSize ?? 30) : table.rows.length;
     this.order = table.rows.map((_, row) => row);
     this.page = 0;

@@ -20,7 +20,7 @@ export class Timeline extends Plot {
       text: names.map((name) => short(name)),
       textposition: "inside",
       insidetextanchor: "start",
-      constraintext: "inside",
+      textangle: 0,
       hovertext: names.map((name, row) => (tooltip >= 0 ? wrapped(table.rows[row][tooltip]) : wrapped(name))),
       hoverinfo: "text",
       marker: { color: names.map(colour), line: { color: "white", width: 0.5 } },
@@ -33,6 +33,7 @@ export class Timeline extends Plot {
       {
         margin: { l: 20, r: 20, t: 10, b: 40 },
         barmode: "overlay",
+        uniformtext: { minsize: 11, mode: "hide" },
         dragmode: "zoom",
         xaxis: { ...axis({ title: "ms from the first module's start" }), range: [0, last] },
         yaxis: { autorange: "reversed", fixedrange: true, showgrid: false, showticklabels: false, zeroline: false },
