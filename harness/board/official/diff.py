@@ -18,16 +18,12 @@ def paired(stats: Any) -> Any:
     them by their place. An operator that one side lacks is there with zeros."""
     left = {row.name: row for row in stats.left.op_aggs}
     right = {row.name: row for row in stats.right.op_aggs}
-    names = sorted(left | right, key=lambda name: -max(_time(left.get(name)), _time(right.get(name))))
+    names = sorted(left | right, key=lambda name: -max(side[name].host_duration for side in (left, right) if name in side))
     for side, rows in ((stats.left, left), (stats.right, right)):
         side.op_aggs = [_whole(rows[name]) if name in rows else _nothing(name) for name in names]
     for child in stats.children:
         paired(child)
     return stats
-
-
-def _time(row: Any) -> float:
-    return float(row.device_duration or row.host_duration) if row is not None else 0.0
 
 
 def _whole(row: Any) -> Any:

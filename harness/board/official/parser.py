@@ -12,6 +12,7 @@ import pickle
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -84,6 +85,7 @@ def main() -> None:
     """Serve on the standard streams."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the pool ends it
     os.nice(5)
+    warnings.simplefilter("ignore")
     logging.disable(logging.ERROR)  # the plugin's parser reports every launch that is not as it was in 2021
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
