@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import itertools
 import os
 import pickle
@@ -31,6 +32,8 @@ class Pool:
     """At most ``most`` parser processes. What somebody waits for comes before what is only made ready."""
 
     def __init__(self, most: int | None = None) -> None:
+        # Answers are the plugin's objects, and its modules import each other in a circle that is entered here.
+        importlib.import_module("torch_tb_profiler.plugin")
         self._queue: queue.PriorityQueue[tuple[bool, int, Request, Future[Parsed]]] = queue.PriorityQueue()
         self._order = itertools.count()
         self._lock = threading.Lock()
@@ -73,7 +76,11 @@ class Pool:
                 with self._lock:
                     self._idle -= 1
                 process = process if process is not None and process.poll() is None else self._start()
-                future.set_result(self._ask(process, request))
+                try:
+                    future.set_result(self._ask(process, request))
+                except BaseException as error:
+                    future.set_exception(error)
+                    raise
         finally:
             if process is not None:
                 self._end(process)
@@ -98,10 +105,10 @@ class Pool:
             process.stdin.flush()
             source = _Counting(process.stdout)
             answer: Answer = pickle.load(source)
-        except Exception as error:  # a broken pipe, or whatever half a pickle raises
+        except (OSError, EOFError, pickle.UnpicklingError):
             process.kill()
             why = f"its parser ended with status {process.wait()}; perhaps the memory was not enough"
-            return Parsed(Answer(error=f"{os.path.basename(request.path)} cannot be shown: {why} ({error})"), 0)
+            return Parsed(Answer(error=f"{os.path.basename(request.path)} cannot be shown: {why}"), 0)
         return Parsed(answer, source.size)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
