@@ -8,6 +8,7 @@ import threading
 from pathlib import Path
 
 from harness import console
+from harness.board.official import repair
 from harness.errors import UsageError
 from harness.run import find_runs, windows
 
@@ -28,6 +29,7 @@ def serve(logdir: Path, *, host: str, port: int | None) -> None:
     if logdir.exists() and not logdir.is_dir():
         raise UsageError(f"{logdir} is no directory; give the logdir that the runs were written to")
     _check_address(host, port)
+    plugin = repair()
     board = program.TensorBoard(plugins=default.get_plugins())
     board.configure(
         argv=["tensorboard", "--logdir", str(logdir), "--host", host, *(["--port", str(port)] if port else [])]
@@ -43,6 +45,7 @@ def serve(logdir: Path, *, host: str, port: int | None) -> None:
     console.out.print(
         f"{len(found)} runs with {sum(len(windows(run)) for run in found)} windows in {logdir}", highlight=False
     )
+    console.out.print(plugin.message, highlight=False)
     console.out.print(f"TensorBoard: [bold]{url}[/]   (Ctrl-C ends it)", highlight=False, soft_wrap=True)
     over.wait()
 

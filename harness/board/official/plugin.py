@@ -1,0 +1,296 @@
+"""The plugin's methods that are replaced: how it finds runs, which files it parses, what its routes answer."""
+
+from __future__ import annotations
+
+import gzip
+import html
+import logging
+import threading
+import time
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import msgspec
+from tensorboard.plugins import base_plugin
+from werkzeug import Request, Response, exceptions
+from werkzeug.wsgi import wrap_file
+
+from harness.board.official import diff, page
+from harness.board.official.catalog import WINDOW, Run, find_runs, logdirs_of
+from harness.board.official.parser import Answer
+from harness.board.official.profiles import Profiles
+from harness.board.official.ranks import EVERY_RANK, compared
+from harness.run import PROFILE
+
+log = logging.getLogger(__name__)
+
+SCAN_S = 3.0
+MADE_READY = 4
+"""Runs, the newest ones, whose newest windows are parsed before anybody asks."""
+DIFFS_KEPT = 4
+DISTRIBUTED = "Distributed"
+TIMELINE = "../windows/timeline/view.html"
+"""The Perfetto page of the harness's own plugin, seen from this plugin's routes."""
+
+
+def apply() -> None:
+    """Give the plugin's class these methods. Instances that exist already are not changed."""
+    from torch_tb_profiler.plugin import TorchProfilerPlugin
+
+    for name, method in vars(Repaired).items():
+        if name == "__init__" or not name.startswith("__"):
+            setattr(TorchProfilerPlugin, name, method)
+
+
+class Repaired:
+    """Methods for `TorchProfilerPlugin`; what is not here is its own."""
+
+    # What they share with the plugin's own methods is beyond a type checker: self is the plugin.
+    def __init__(self: Any, context: base_plugin.TBContext) -> None:
+        base_plugin.TBPlugin.__init__(self, context)
+        flags = context.flags
+        spec = getattr(flags, "logdir_spec", "") if flags is not None else ""
+        logdir = getattr(flags, "logdir", "") if flags is not None else context.logdir
+        self._logdirs = logdirs_of(logdir or ("" if spec else context.logdir), spec or "")
+        self._runs: dict[str, Run] = {}
+        self._scanned = threading.Event()
+        self._profiles = Profiles()
+        self._diffs: OrderedDict[Any, Any] = OrderedDict()
+        threading.Thread(target=self._scan, name="profiler-scan", daemon=True).start()
+
+    def is_active(self: Any) -> bool:
+        return bool(self._runs) or not self._scanned.is_set()
+
+    def _scan(self: Any) -> None:
+        """Look for runs and windows for as long as TensorBoard runs."""
+        while True:
+            try:
+                self._runs = find_runs(self._logdirs)
+                newest = sorted(self._runs.values(), key=lambda run: -run.newest)[:MADE_READY]
+                for run in newest:
+                    span = list(run.spans)[-1]
+                    for worker, path in run.spans[span].items():
+                        self._profiles.make_ready(path, worker, span)
+            except OSError as error:
+                log.warning("profiler plugin: %s", error)
+            self._scanned.set()
+            time.sleep(SCAN_S)
+
+    def get_plugin_apps(self: Any) -> dict[str, Any]:
+        names = (
+            *("runs", "views", "workers", "spans", "overview", "trace", "memory", "memory_curve", "memory_events"),
+            "module",
+        )
+        routes = {f"/{name}": getattr(self, f"{name}_route") for name in names}
+        return routes | {
+            "/index.js": self.page_route,
+            "/index.html": self.page_route,
+            "/static/*": self.page_route,
+            "/timeline": self.timeline_route,
+            "/operation": self.operation_pie_route,
+            "/operation/table": self.operation_table_route,
+            "/operation/stack": self.operation_stack_route,
+            "/kernel": self.kernel_pie_route,
+            "/kernel/table": self.kernel_table_route,
+            "/kernel/tc_pie": self.kernel_tc_route,
+            "/distributed/gpuinfo": self.dist_gpu_info_route,
+            "/distributed/overlap": self.comm_overlap_route,
+            "/distributed/waittime": self.comm_wait_route,
+            "/distributed/commops": self.comm_ops_route,
+            "/tree": self.op_tree_route,
+            "/diff": self.diff_run_route,
+            "/diffnode": self.diff_run_node_route,
+        }
+
+    @Request.application
+    def page_route(self: Any, request: Request) -> Response:
+        name = request.path.partition("/pytorch_profiler/")[2]
+        if name == "index.html":
+            return Response(
+                page.PAGE,
+                content_type="text/html; charset=utf-8",
+                headers=[("Content-Security-Policy", page.CONTENT_SECURITY_POLICY), *_NO_SNIFFING],
+            )
+        if name == "index.js":
+            script = 'export function render() {\n  document.location.href = "index.html";\n}\n'
+            return Response(script, content_type="text/javascript; charset=utf-8", headers=_NO_SNIFFING)
+        found = page.asset(name.removeprefix("static/"))
+        if found is None:
+            raise exceptions.NotFound
+        headers = [("Cache-Control", "private, max-age=3600"), *_NO_SNIFFING]
+        if found.is_compressed:
+            headers.append(("Content-Encoding", "gzip"))
+        return Response(found.content, content_type=found.type, headers=headers)
+
+    @Request.application
+    def runs_route(self: Any, request: Request) -> Response:
+        self._scanned.wait(SCAN_S)
+        answer: Response = self.respond_as_json({"runs": list(self._runs), "loading": not self._scanned.is_set()})
+        return answer
+
+    @Request.application
+    def views_route(self: Any, request: Request) -> Response:
+        """Of one span; of the newest one where the page has not chosen yet."""
+        run = self._get_run(request.args.get("run"))
+        worker = request.args.get("worker") or run.workers[0]
+        worker = run.workers[0] if worker == EVERY_RANK else worker
+        spans = run.spans_of(worker)
+        if not spans:
+            raise exceptions.NotFound(f"{run.name} has no worker {worker}")
+        span = request.args.get("span")
+        span = span if span in spans else spans[-1]
+        profile = self._get_profile(run.name, worker, span)
+        views = [view.display_name for view in profile.views]
+        if len(run.spans[span]) > 1 and profile.has_communication:
+            views.append(DISTRIBUTED)
+        answer: Response = self.respond_as_json(views)
+        return answer
+
+    @Request.application
+    def workers_route(self: Any, request: Request) -> Response:
+        run = self._get_run(request.args.get("run"))
+        workers = [EVERY_RANK] if request.args.get("view") == DISTRIBUTED else run.workers
+        answer: Response = self.respond_as_json(workers)
+        return answer
+
+    @Request.application
+    def spans_route(self: Any, request: Request) -> Response:
+        run, worker = self._get_run(request.args.get("run")), request.args.get("worker")
+        if worker == EVERY_RANK:
+            spans = [span for span, files in run.spans.items() if len(files) > 1]
+        else:
+            spans = run.spans_of(worker)
+        answer: Response = self.respond_as_json(spans)
+        return answer
+
+    @Request.application
+    def trace_route(self: Any, request: Request) -> Response:
+        """The file as it is."""
+        path = self._path(request)
+        headers = [("Content-Length", str(path.stat().st_size)), *_NO_SNIFFING]
+        if path.suffix == ".gz":
+            headers.append(("Content-Encoding", "gzip"))
+        content = wrap_file(request.environ, path.open("rb"))
+        return Response(content, content_type="application/json", headers=headers, direct_passthrough=True)
+
+    @Request.application
+    def timeline_route(self: Any, request: Request) -> Response:
+        """The Perfetto page on this file. It knows windows; of other files there is a word instead."""
+        path = self._path(request)
+        address = self._timeline_of(path)
+        if address is not None:
+            return Response(status=302, headers=[("Location", address), *_NO_SNIFFING])
+        text = _NO_WINDOW.format(path=html.escape(str(path)))
+        return Response(
+            text,
+            content_type="text/html; charset=utf-8",
+            headers=[("Content-Security-Policy", page.CONTENT_SECURITY_POLICY), *_NO_SNIFFING],
+        )
+
+    def _timeline_of(self: Any, path: Path) -> str | None:
+        """The address of the timeline, from the plugin's routes; None for what is not in a window of a run."""
+        window, profile = path.parent, path.parent.parent
+        if not WINDOW.fullmatch(window.name) or profile.name != PROFILE:
+            return None
+        for logdir, group in self._logdirs.items():
+            root = logdir.resolve()
+            if profile.parent.is_relative_to(root):
+                below = profile.parent.relative_to(root).as_posix()
+                run = below if group is None else group if below == "." else f"{group}/{below}"
+                return f"{TIMELINE}?{urlencode({'run': run, 'window': window.name, 'file': path.name})}"
+        return None
+
+    @staticmethod
+    def respond_as_json(value: Any, compress: bool = False) -> Response:
+        """Numbers to the nanosecond: what follows is noise of sums."""
+        content = msgspec.json.encode(_rounded(value))
+        headers = [*_NO_SNIFFING, ("Cache-Control", "no-cache")]
+        if compress:
+            content = gzip.compress(content, 1)
+            headers.append(("Content-Encoding", "gzip"))
+        return Response(content, content_type="application/json", headers=headers)
+
+    def _path(self: Any, request: Request) -> Path:
+        run, span, worker = (request.args.get(name, "") for name in ("run", "span", "worker"))
+        try:
+            found: Path = self._get_run(run).spans[span][worker]
+        except KeyError:
+            raise exceptions.NotFound(f"{run} has no trace of {worker} in {span}") from None
+        return found
+
+    def _get_run(self: Any, name: str | None) -> Run:
+        self._scanned.wait(SCAN_S)
+        if name not in self._runs:
+            raise exceptions.NotFound(f"there is no run {name}")
+        run: Run = self._runs[name]
+        return run
+
+    def _get_profile(self: Any, name: str, worker: str, span: str) -> Any:
+        """What the views show, of one worker or of all together; the trace is parsed if it was not yet."""
+        files = self._get_run(name).spans.get(span, {})
+        if worker == EVERY_RANK:
+            for each, path in files.items():
+                self._profiles.make_ready(path, each, span)
+            answers = [self._profiles.get(path, each, span) for each, path in files.items()]
+            profile = compared([answer for answer in answers if answer.distributed is not None], span)
+            if profile is None:
+                raise exceptions.NotFound(f"the ranks of {name}, {span}, did not take part in the same collectives")
+            return profile
+        if worker not in files:
+            raise exceptions.NotFound(f"{name} has no trace of {worker} in {span}")
+        answer: Answer = self._profiles.get(files[worker], worker, span)
+        return answer.profile if answer.error is None else _unreadable(worker, span, answer.error)
+
+    def get_diff_status(self: Any, base: Any, experiment: Any) -> Any:
+        return self._diff(base, experiment)[0]
+
+    def get_diff_stats_dict(self: Any, base: Any, experiment: Any) -> Any:
+        return self._diff(base, experiment)[1]
+
+    def _diff(self: Any, base: Any, experiment: Any) -> Any:
+        """The compared trees, and their nodes by path; those of the last few pairs are kept."""
+        key = (base, experiment)
+        if key not in self._diffs:
+            stats = diff.compare(base, experiment)
+            self._diffs[key] = (stats, stats.flatten_diff_tree())
+        self._diffs.move_to_end(key)
+        while len(self._diffs) > DIFFS_KEPT:
+            self._diffs.popitem(last=False)
+        return self._diffs.get(key)
+
+
+_NO_SNIFFING = [("X-Content-Type-Options", "nosniff")]
+_NO_WINDOW = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Timeline</title></head>
+<body style="font: 16px Roboto, Helvetica, Arial, sans-serif; margin: 2em">
+<p>This trace belongs to no window of a run. Its timeline opens by itself:</p>
+<pre>harness timeline '{path}'</pre></body></html>"""
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, float):
+        return round(value, 3)
+    if isinstance(value, dict):
+        return {str(key): _rounded(each) for key, each in value.items()}
+    return [_rounded(each) for each in value] if isinstance(value, list | tuple) else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy as Python's."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _unreadable(worker: str, span: str, error: str) -> Any:
+    """A profile whose Overview says why there is none."""
+    from torch_tb_profiler import consts
+    from torch_tb_profiler.run import RunProfile
+
+    profile = RunProfile(worker, span)
+    profile.views = [consts.OVERALL_VIEW]
+    profile.overview = {
+        "steps": {"columns": [{"type": "string", "name": "Step"}, {"type": "number", "name": "Other"}], "rows": []},
+        "performance": [{"name": "Average Step Time", "description": "", "value": 0, "extra": 0, "children": []}],
+        "recommendations": f"<ul><li>{html.escape(error)}</li></ul>",
+    }
+    return profile
