@@ -292,9 +292,12 @@ def _train(composed: DictConfig, run: RunDirectory, *, live: bool, over: bool) -
         resumed_from=first_step if config.resume else None,
         composition=lambda: made_of.parts() if (made_of := loop.composition()) is not None else (),
     )
-    profiler = _profiler(config, run, loop, trends)
+    schedule = _schedule(config)
+    profiler = _profiler(config, schedule, run, loop, trends)
 
     run.manifest.step = first_step
+    window = schedule.next_window(first_step) if schedule is not None else None
+    run.manifest.first_window = window.first if window is not None else None
     run.manifest.device = _device_name(device)
     run.manifest.parameters = sum(parameter.numel() for parameter in parameters)
     if saved:
@@ -385,14 +388,12 @@ def _seed(config: Config) -> None:
         torch.set_num_threads(config.trainer.threads)
 
 
-def _profiler(config: Config, run: RunDirectory, loop: Trainer, trends: Trends) -> Profiler:
-    settings, keep = config.profiler, config.profiler.keep
-
-    def window_recorded(window: PublishedWindow) -> None:
-        loop.window_recorded(window)
-        trends.window_recorded(window)
-
-    schedule = Schedule(
+def _schedule(config: Config) -> Schedule | None:
+    """When to record; None for never."""
+    settings = config.profiler
+    if not settings.enabled:
+        return None
+    return Schedule(
         wait=settings.wait,
         warmup=settings.warmup,
         active=settings.active,
@@ -400,6 +401,17 @@ def _profiler(config: Config, run: RunDirectory, loop: Trainer, trends: Trends) 
         skip_first=settings.skip_first,
         skip_first_wait=settings.skip_first_wait,
     )
+
+
+def _profiler(
+    config: Config, schedule: Schedule | None, run: RunDirectory, loop: Trainer, trends: Trends
+) -> Profiler:
+    settings, keep = config.profiler, config.profiler.keep
+
+    def window_recorded(window: PublishedWindow) -> None:
+        loop.window_recorded(window)
+        trends.window_recorded(window)
+
     options = TraceOptions(
         activities=tuple(settings.activities),
         record_shapes=settings.record_shapes,
@@ -412,7 +424,7 @@ def _profiler(config: Config, run: RunDirectory, loop: Trainer, trends: Trends) 
         return Profiler(
             run.path.parent.parent,
             "/".join(run.path.parts[-2:]),
-            schedule if settings.enabled else None,
+            schedule,
             options,
             first_step=loop.state.step,
             on_window=window_recorded,

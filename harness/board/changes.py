@@ -69,6 +69,8 @@ class Change:
     """Of the first window that shows it."""
     text: str
     """`since step 12,000 the loop waits for input (input-bound; before: compute-bound)`"""
+    label: VerdictLabel | None = None
+    """The new verdict, where it is that which has changed."""
 
 
 class _Sample(NamedTuple):
@@ -152,7 +154,7 @@ class Changes:
         self._label, self._doubted = label, None
         if before is not None:
             since = doubted[1] if doubted is not None and agreed else step
-            yield Change(since, f"since step {since:,} {SINCE[label]} ({label}; before: {before})")
+            yield Change(since, f"since step {since:,} {SINCE[label]} ({label}; before: {before})", label)
 
     def _times(self, sample: _Sample, step: int) -> list[Change]:
         found: list[tuple[float, Change]] = []
