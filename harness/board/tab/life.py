@@ -11,6 +11,7 @@ from harness.board.changes import Change, Changes
 from harness.board.points import Points
 from harness.board.tab.places import Places, Run, Window
 from harness.board.tab.summaries import Unreadable, report_of
+from harness.report.device import REASON
 
 RUNS_KEPT = 32
 """Runs whose curves stay in memory, the latest asked for."""
@@ -24,6 +25,8 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     labels: list[str]
     series: dict[str, list[float | None]]
     """By the tags of ``harness.board.points``; None in a window that does not have it."""
+    reasons: dict[str, str]
+    """The reasons of idleness in words, by the ends of their tags."""
     changes: list[Change]
     """What is not as it was, in sentences; those with a label are changes of the verdict."""
 
@@ -37,7 +40,7 @@ class _Record:
 
     def clear(self) -> None:
         self.seen: list[str] = []
-        self.life = Life(windows=[], steps=[], labels=[], series={}, changes=[])
+        self.life = Life(windows=[], steps=[], labels=[], series={}, reasons=dict(REASON), changes=[])
         self._points, self._changes = Points(), Changes()
 
     def take(self, window: Window) -> None:
