@@ -403,9 +403,7 @@ def _schedule(config: Config) -> Schedule | None:
     )
 
 
-def _profiler(
-    config: Config, schedule: Schedule | None, run: RunDirectory, loop: Trainer, trends: Trends
-) -> Profiler:
+def _profiler(config: Config, schedule: Schedule | None, run: RunDirectory, loop: Trainer, trends: Trends) -> Profiler:
     settings, keep = config.profiler, config.profiler.keep
 
     def window_recorded(window: PublishedWindow) -> None:

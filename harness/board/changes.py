@@ -99,7 +99,8 @@ class _Watch:
     def differs(self, step: int, value: float, noise: float, step_us: float) -> bool:
         """Whether this window and those before it agree that the time is no longer what it was."""
         off = value - self.level
-        if len(self.values) < LEAST_REFERENCE or abs(off) <= self.tolerance(noise, step_us):
+        small = max(GROWTH.value * self.level, WEIGHT.value * step_us)
+        if len(self.values) < LEAST_REFERENCE or abs(off) <= small or abs(off) <= self.spread(noise):
             self.differing.clear()
             return False
         if self.differing and (self.differing[-1][1] > self.level) != (off > 0):
@@ -111,15 +112,10 @@ class _Watch:
     def level(self) -> float:
         return statistics.median(self.values) if self.values else 0.0
 
-    def tolerance(self, noise: float, step_us: float) -> float:
-        """How far from the level a value may lie, µs."""
+    def spread(self, noise: float) -> float:
+        """How far from the level a value may lie by chance, µs."""
         within = max([*self.noises, noise]) * self.level
-        return max(
-            SIGMAS.value * within,
-            SIGMAS.value * statistics.stdev(self.values),
-            GROWTH.value * self.level,
-            WEIGHT.value * step_us,
-        )
+        return max(SIGMAS.value * within, SIGMAS.value * statistics.stdev(self.values))
 
 
 class Changes:

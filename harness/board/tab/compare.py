@@ -57,6 +57,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     unprofiled: bool
     """Whether the sides' ``step_us`` are without the profiler."""
     groups: dict[Group, list[Row]]
+    largest: Group | None
+    """The group with the largest change of a time; None where nothing differs."""
 
 
 def compare(before: Window, after: Window) -> Comparison:
@@ -76,11 +78,13 @@ def compare(before: Window, after: Window) -> Comparison:
         "idle": _rows(_idle_times(a), _idle_times(b), step),
         "memory": _rows(_memory(a), _memory(b), peak) if a.memory is not None and b.memory is not None else [],
     }
+    groups = {name: rows for name, rows in groups.items() if rows}
     return Comparison(
         before=_side(before, a, unprofiled),
         after=_side(after, b, unprofiled),
         unprofiled=unprofiled,
-        groups={name: rows for name, rows in groups.items() if rows},
+        groups=groups,
+        largest=max(groups, key=lambda name: (name != "memory", abs(groups[name][0].change))) if groups else None,
     )
 
 

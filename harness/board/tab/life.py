@@ -12,6 +12,7 @@ from harness.board.points import Points
 from harness.board.tab.places import Places, Run, Window
 from harness.board.tab.summaries import Unreadable, report_of
 from harness.report.device import REASON
+from harness.trace.schema import IdleCause
 
 RUNS_KEPT = 32
 """Runs whose curves stay in memory, the latest asked for."""
@@ -25,7 +26,7 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     labels: list[str]
     series: dict[str, list[float | None]]
     """By the tags of ``harness.board.points``; None in a window that does not have it."""
-    reasons: dict[str, str]
+    reasons: dict[IdleCause, str]
     """The reasons of idleness in words, by the ends of their tags."""
     changes: list[Change]
     """What is not as it was, in sentences; those with a label are changes of the verdict."""
@@ -40,7 +41,7 @@ class _Record:
 
     def clear(self) -> None:
         self.seen: list[str] = []
-        self.life = Life(windows=[], steps=[], labels=[], series={}, reasons=dict(REASON), changes=[])
+        self.life = Life(windows=[], steps=[], labels=[], series={}, reasons={**REASON}, changes=[])
         self._points, self._changes = Points(), Changes()
 
     def take(self, window: Window) -> None:

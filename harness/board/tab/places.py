@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.errors import UsageError
 from harness.publish.staging import FINDINGS
 from harness.report.find import TRACE_SUFFIXES
 from harness.run import MANIFEST, PROFILE
@@ -23,7 +24,7 @@ _WINDOW = re.compile(r"window_(\d{1,18})")
 _NAMED = re.compile(r"([^/:][^:]*):(?!//)(.+)")
 
 
-class Missing(LookupError):
+class Missing(UsageError):
     """There is no such run, window or file; the message says which."""
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from tensorboard.plugins import base_plugin
@@ -16,6 +18,16 @@ from harness.board.tab.runs import rows
 from harness.board.tab.summaries import Summaries
 from harness.board.tab.traces import Traces
 from harness.board.tab.window import page
+
+# MERGE: import TimelineApp and official above, keep `official.repair()`, and delete both conditions.
+try:
+    from harness.board.timeline.app import TimelineApp  # type: ignore[import-untyped,unused-ignore]
+except ModuleNotFoundError:
+    TimelineApp = None
+with contextlib.suppress(ImportError):
+    from harness.board import official  # type: ignore[attr-defined,unused-ignore]
+
+    official.repair()
 
 PAGE = 100
 """Windows of a list at a time."""
@@ -39,9 +51,7 @@ class WindowsPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:
         # The page looks for news by itself; TensorBoard's reload would begin it anew.
-        return base_plugin.FrontendMetadata(
-            es_module_path="/static/index.js", tab_name="Windows", disable_reload=True
-        )
+        return base_plugin.FrontendMetadata(es_module_path="/static/index.js", tab_name="Windows", disable_reload=True)
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
         routes: dict[str, respond.Handler] = {
@@ -50,9 +60,7 @@ class WindowsPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
             "/runs": self._runs,
             "/list": self._list,
             "/life": lambda request: respond.json(request, self._lives.of(self.places.run(_of(request, "run")))),
-            "/window": lambda request: respond.json(
-                request, page(self._window(request), self.places, self._summaries)
-            ),
+            "/window": lambda request: respond.json(request, page(self._window(request), self.places, self._summaries)),
             "/compare": self._compare,
             "/memory": lambda request: respond.json(
                 request, self._traces.memory(self._window(request), _of(request, "file"))
@@ -60,12 +68,14 @@ class WindowsPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
             "/rank": lambda request: respond.json(
                 request, self._traces.rank(self._window(request), _of(request, "file"))
             ),
-            "/spot": self._spot,
             "/trace": lambda request: respond.download(
                 request, self.places.trace(self._window(request), _of(request, "file"))
             ),
         }
-        return {route: respond.app(handler) for route, handler in routes.items()}
+        apps: dict[str, Callable[..., Any]] = {route: respond.app(handler) for route, handler in routes.items()}
+        if TimelineApp is not None:
+            apps["/timeline/*"] = TimelineApp(self._trace_file)
+        return apps
 
     def _runs(self, request: Request) -> Response:
         where = [str(logdir.path) for logdir in self.places.logdirs]
@@ -82,9 +92,10 @@ class WindowsPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
     def _compare(self, request: Request) -> Response:
         return respond.json(request, compare(self._window(request, "before_"), self._window(request)))
 
-    def _spot(self, request: Request) -> Response:
-        asked = (_of(request, "file"), _of(request, "kind"), _of(request, "value"))
-        return respond.json(request, self._traces.spot(self._window(request), *asked))
+    def _trace_file(self, arguments: Mapping[str, str]) -> Path:
+        """The trace that the arguments of the timeline's page name."""
+        run = self.places.run(arguments.get("run", ""))
+        return self.places.trace(self.places.window(run, arguments.get("window", "")), arguments.get("file", ""))
 
     def _window(self, request: Request, prefix: str = "") -> Window:
         run = self.places.run(_of(request, f"{prefix}run"))

@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from harness.board.tab.places import Window, is_inside
+from harness.errors import UsageError
 from harness.publish.staging import FINDINGS
 from harness.report.overview import Glance
 from harness.report.units import size
@@ -21,7 +22,7 @@ MAX_FINDINGS_BYTES = 64 * 2**20
 """Of one ``window.json``; the largest real ones have a few MiB."""
 
 
-class Unreadable(ValueError):
+class Unreadable(UsageError):
     """Findings that this version cannot show; the message says why."""
 
 

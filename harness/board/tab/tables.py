@@ -14,6 +14,7 @@ from harness.trace.schema import Kernel, Operator, WindowReport
 MOST_ROWS = 3000
 """Of one table, the largest by its first sorting; a window has hundreds."""
 
+# A spot is what to add to the timeline's address to see it there.
 Kind = Literal["name", "text", "us", "bytes", "count", "share", "flops", "spot"]
 Row = TypeVar("Row")
 
@@ -80,7 +81,7 @@ def operators(report: WindowReport, *, by_shape: bool) -> Table:
                 share,
             ),
             (Column("FLOP", "flops"), lambda row: row.flops) if flops else None,
-            (Column("", "spot", "show its longest call in the timeline"), lambda row: ["operator", row.name]),
+            (Column("", "spot", "show its longest call in the timeline"), lambda row: {"operator": row.name}),
         ],
         by="self device" if device else "self CPU",
     )
@@ -141,7 +142,7 @@ def kernels(report: WindowReport) -> Table:
             (Column("longest", "us"), lambda row: row.max_us),
             (Column("share", "share", "of all device time in the window"), share),
             (Column("launched by", "name"), lambda row: row.operator),
-            (Column("", "spot", "show its longest call in the timeline"), lambda row: ["kernel", row.name]),
+            (Column("", "spot", "show its longest call in the timeline"), lambda row: {"kernel": row.name}),
         ],
         by="total",
     )
@@ -159,7 +160,7 @@ def steps(report: WindowReport) -> Table:
             (Column("device busy", "us", "what it launched, on its busiest device"), lambda row: row.device_busy_us)
             if device
             else None,
-            (Column("", "spot", "show the step in the timeline"), lambda row: ["step", str(row.number)]),
+            (Column("", "spot", "show the step in the timeline"), lambda row: {"step": str(row.number)}),
         ],
         by="duration",
     )
@@ -167,7 +168,6 @@ def steps(report: WindowReport) -> Table:
 
 def gaps(report: WindowReport) -> Table:
     """The longest times in which a device did nothing."""
-    places = {id(gap): place for place, gap in enumerate(report.gaps)}
     several = len(report.device) > 1
     return _table(
         report.gaps,
@@ -179,7 +179,10 @@ def gaps(report: WindowReport) -> Table:
             (Column("reason", "text"), lambda row: REASON[row.reason]),
             (Column("the host was in", "name"), lambda row: row.host),
             (Column("ended by", "name"), lambda row: row.before),
-            (Column("", "spot", "show the gap in the timeline"), lambda row: ["gap", str(places[id(row)])]),
+            (
+                Column("", "spot", "show the gap in the timeline"),
+                lambda row: {"start_us": repr(row.start_us), "duration_us": repr(row.duration_us)},
+            ),
         ],
         by="gap",
     )

@@ -1,4 +1,4 @@
-"""What only the trace file tells: memory over time, where an event lies, the findings of other ranks."""
+"""What only the trace file tells: memory over time, and the findings of other ranks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ import msgspec
 import numpy as np
 
 from harness.board.points import busiest
-from harness.board.tab.places import Missing, Places, Window
+from harness.board.tab.places import Places, Window
 from harness.board.tab.summaries import Unreadable, report_of
 from harness.report.device import REASON
 from harness.trace import Trace, TraceError, WindowReport, analyze, read
-from harness.trace.columns import Kind
-from harness.trace.launches import device_work
 from harness.trace.memory import memory_over_time
 from harness.trace.schema import MemoryCurve
-from harness.trace.steps import steps
 
 MAX_TRACE_BYTES = 512 * 2**20
 """Of a trace file that is read for the page; a larger one can still be downloaded."""
@@ -28,17 +25,6 @@ TRACES_KEPT = 2
 ANSWERS_KEPT = 256
 
 Answer = TypeVar("Answer")
-
-
-class Spot(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in the timeline, ns in the trace's own time."""
-
-    file: str
-    ts: int
-    dur: int
-    pid: int | str | None = None
-    """With the thread, of the event to select."""
-    tid: int | str | None = None
 
 
 class Rank(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,40 +75,11 @@ class Traces:
 
         return self._once("rank", path, figures)
 
-    def spot(self, window: Window, file: str, kind: str, value: str) -> Spot:
-        """Where to look.
-
-        Args:
-            kind: ``gap``, by its place in the report's list; ``step``, by its number; ``kernel`` or ``operator``, by
-                name, of which the longest call is taken.
-
-        Raises:
-            Missing: where there is no such thing.
-        """
-        path = self._path(window, file or self._source(window))
-        trace = self._trace(path)
-        found = _FINDERS[kind](trace, window, value) if kind in _FINDERS else None
-        if found is None:
-            raise Missing(f"there is no {kind[:20]} {value[:200]!r} in {path.name}")
-        return msgspec.structs.replace(found, file=path.name)
-
-    def _source(self, window: Window) -> str:
-        """The file that the findings are of, as far as it is still there."""
-        try:
-            source = report_of(window).source
-        except Unreadable:
-            return ""
-        return source if source in window.traces() else ""
-
     def _path(self, window: Window, file: str) -> Path:
         path = self._places.trace(window, file)
         if path.stat().st_size > MAX_TRACE_BYTES:
             raise Unreadable(f"{path.name} is too large to be read here; download it, or use harness report")
         return path
-
-    def _trace(self, path: Path) -> Trace:
-        with self._lock:
-            return self._read(path)
 
     def _read(self, path: Path) -> Trace:
         """Only with the lock: several large traces at once would take the memory of the machine."""
@@ -165,39 +122,3 @@ def _rank(file: str, report: WindowReport) -> Rank:
         idle_most=REASON[idle.reason] if idle else None,
         peak_bytes=report.memory.peak_allocated_bytes if report.memory else None,
     )
-
-
-def _gap(trace: Trace, window: Window, value: str) -> Spot | None:
-    gaps = report_of(window).gaps
-    if not value.isdecimal() or int(value) >= len(gaps):
-        return None
-    gap = gaps[int(value)]
-    return Spot(file="", ts=trace.start + round(gap.start_us * 1000), dur=round(gap.duration_us * 1000))
-
-
-def _step(trace: Trace, window: Window, value: str) -> Spot | None:
-    found = steps(trace, device_work(trace))
-    at = np.flatnonzero(found.number == int(value)) if value.isdecimal() and len(value) < 19 else []
-    if not len(at):
-        return None
-    start, end = int(found.start[at[0]]), int(found.end[at[0]])
-    return Spot(file="", ts=start, dur=max(end - start, int(found.duration[at[0]])))
-
-
-def _longest(trace: Trace, value: str, *kinds: Kind) -> Spot | None:
-    at = trace.of(*kinds)
-    display, label = trace.labels
-    at = at[label[at] == display.index(value)] if value in display else at[:0]
-    if not len(at):
-        return None
-    event = int(at[trace.dur[at].argmax()])
-    thread = trace.threads[trace.thread[event]]
-    return Spot(file="", ts=int(trace.ts[event]), dur=int(trace.dur[event]), pid=thread.pid, tid=thread.tid)
-
-
-_FINDERS: dict[str, Callable[[Trace, Window, str], Spot | None]] = {
-    "gap": _gap,
-    "step": _step,
-    "kernel": lambda trace, window, value: _longest(trace, value, Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET),
-    "operator": lambda trace, window, value: _longest(trace, value, Kind.OPERATOR, Kind.ANNOTATION),
-}

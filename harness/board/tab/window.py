@@ -139,7 +139,9 @@ def _bars(report: WindowReport) -> Iterable[Bar]:
     """Each device's span, divided to the nanosecond; and the step of the host by its phases."""
     for one in report.device:
         idle = report.idle if len(report.device) == 1 else []
-        yield Bar(f"GPU {one.index}", list(_device_parts(one, {device.REASON[row.reason]: row.time_us for row in idle})))
+        yield Bar(
+            f"GPU {one.index}", list(_device_parts(one, {device.REASON[row.reason]: row.time_us for row in idle}))
+        )
     if report.phases:
         yield Bar("host", [Part(phase.name, phase.host_us, phase.host_share) for phase in report.phases])
 
@@ -160,5 +162,3 @@ def _peak_us(report: WindowReport) -> float | None:
     pools = report.memory.pools if report.memory is not None else []
     largest = max(pools, key=lambda pool: (pool.device_type == "device", pool.peak_allocated_bytes), default=None)
     return largest.peak_us if largest is not None else None
-
-

@@ -47,7 +47,9 @@ def manifest(run: Path, **changes: Any) -> None:
     (run / "run.json").write_text(json.dumps(facts | changes))
 
 
-def window(run: Path, step: int, trace: str, *, slower: float = 1.0, keep: bool = True, ranks: Sequence[str] = ()) -> Path:
+def window(
+    run: Path, step: int, trace: str, *, slower: float = 1.0, keep: bool = True, ranks: Sequence[str] = ()
+) -> Path:
     """Publish one window: findings and trace in a directory that appears whole.
 
     Args:

@@ -16,7 +16,7 @@ export function compareView(state, runs) {
   const tabs = h("div", { class: "tabs", role: "tablist" });
   const body = h("div", { class: "part" });
   let data = null;
-  let group = state.group || "operators";
+  let group = state.group;
 
   const element = h(
     "div",
@@ -73,17 +73,18 @@ export function compareView(state, runs) {
       fill(body, empty("Nothing differs", "No operator, kernel, phase or reason differs by a thousandth of the step."));
       return;
     }
-    if (!known.includes(group)) group = known[0];
+    if (!known.includes(group)) group = data.largest;
     fill(tabs, known.map((name) => h("button", { role: "tab", "aria-selected": String(name === group), onclick: () => choice(name) }, TITLES[name])));
     const rows = data.groups[group];
     const value = group === "memory" ? size : duration;
+    const whole = group === "memory" ? "of the peak" : "of the step";
     fill(
       body,
       h(
         "div",
         { class: "columns" },
-        half("What grew", rows.filter((row) => row.change > 0), value, "is-red"),
-        half("What shrank", rows.filter((row) => row.change < 0), value, "is-green"),
+        half("What grew", rows.filter((row) => row.change > 0), value, "is-red", whole),
+        half("What shrank", rows.filter((row) => row.change < 0), value, "is-green", whole),
       ),
     );
   }
@@ -114,6 +115,7 @@ function heads({ before, after, unprofiled }) {
     h(
       "tbody",
       {},
+      before.run !== after.run && h("tr", {}, h("th", {}, "run"), h("td", { class: "number" }, before.run), h("td", { class: "number" }, after.run)),
       h("tr", {}, h("th", {}, "verdict"), h("td", { class: "number" }, verdict(before.label, before.confidence)), h("td", { class: "number" }, verdict(after.label, after.confidence))),
       line(unprofiled ? "step, without the profiler" : "step, profiled", duration, "step_us"),
       unprofiled && line("step, profiled", duration, "profiled_us"),
@@ -123,7 +125,7 @@ function heads({ before, after, unprofiled }) {
   );
 }
 
-function half(title, rows, value, style) {
+function half(title, rows, value, style, whole) {
   const most = Math.max(...rows.map((row) => Math.abs(row.change)), 0);
   return h(
     "section",
@@ -137,7 +139,7 @@ function half(title, rows, value, style) {
           h(
             "table",
             { class: "data changes-table", "aria-label": title },
-            h("thead", {}, h("tr", {}, ["name", "before", "after", "change", "of the step"].map((one, place) => h("th", { class: place ? "number" : "name" }, one)))),
+            h("thead", {}, h("tr", {}, ["name", "before", "after", "change", whole].map((one, place) => h("th", { class: place ? "number" : "name" }, one)))),
             h(
               "tbody",
               {},
@@ -152,9 +154,9 @@ function half(title, rows, value, style) {
                     "td",
                     { class: `number share ${style}`, title: row.ratio === null ? "was not there" : `${row.ratio.toFixed(2)} times` },
                     h("span", { class: "meter", style: { width: `${(100 * Math.abs(row.change)) / most}%` } }),
-                    h("span", {}, `${row.change > 0 ? "+" : "−"}${value(Math.abs(row.change))}`),
+                    h("span", {}, signed(row.change, value)),
                   ),
-                  h("td", { class: "number" }, row.share === null ? "" : share(row.share)),
+                  h("td", { class: "number" }, row.share === null ? "" : signed(row.share, share)),
                 ),
               ),
             ),
@@ -163,3 +165,5 @@ function half(title, rows, value, style) {
     rows.length > SHOWN && h("p", { class: "muted" }, `and ${rows.length - SHOWN} smaller changes`),
   );
 }
+
+const signed = (value, show) => `${value > 0 ? "+" : "−"}${show(Math.abs(value))}`;

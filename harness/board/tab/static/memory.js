@@ -18,7 +18,7 @@ export function memoryChart(data, state) {
     .then((curves) => {
       const worth = curves.filter((curve) => curve.device_type === "device");
       const shown = worth.length ? worth : curves;
-      note.textContent = shown.length ? "allocated, and reserved by the allocator" : "no allocation was recorded";
+      note.textContent = shown.length ? "each allocation and each release" : "no allocation was recorded";
       fill(charts, shown.map((curve) => one(curve)));
     })
     .catch((error) => (note.textContent = error.message));
@@ -30,23 +30,29 @@ function one(curve) {
   const where = curve.device_type === "cpu" ? "CPU" : `GPU ${curve.index}`;
   const most = Math.max(...curve.allocated_bytes);
   const [power, unit] = most >= 1024 ** 3 ? [3, "GiB"] : most >= 1024 ** 2 ? [2, "MiB"] : [1, "KiB"];
-  const trace = (key, name, drawn, fillTo) => ({
-    type: "scatter",
-    mode: "lines",
-    x: curve.time_us.map((us) => us / 1000),
-    y: curve[key].map((bytes) => bytes / 1024 ** power),
-    text: curve[key].map(size),
-    hovertemplate: "%{text}",
-    name,
-    line: { shape: "hv", width: 1.4, color: drawn.now() },
-    fill: fillTo,
-  });
+  // A level that hardly moves is looked at closely; else the axis begins at nothing.
+  const close = Math.min(...curve.allocated_bytes) > 0.5 * most;
+  const reserved = Math.max(...curve.reserved_bytes);
   draw(chart, () => ({
     traces: [
-      ...(curve.reserved_bytes.some((bytes) => bytes > 0) ? [trace("reserved_bytes", "reserved", tone("muted"), "none")] : []),
-      trace("allocated_bytes", "allocated", tone("series-0"), "tozeroy"),
+      {
+        type: "scatter",
+        mode: "lines",
+        x: curve.time_us.map((us) => us / 1000),
+        y: curve.allocated_bytes.map((bytes) => bytes / 1024 ** power),
+        text: curve.allocated_bytes.map(size),
+        hovertemplate: "%{text}",
+        name: "allocated",
+        line: { shape: "hv", width: 1.3, color: tone("series-0").now() },
+        fill: close ? "none" : "tozeroy",
+      },
     ],
-    layout: { xaxis: { ticksuffix: " ms" }, yaxis: { rangemode: "tozero", ticksuffix: ` ${unit}` }, margin: { l: 72, r: 10, t: 8, b: 26 } },
+    layout: {
+      xaxis: { ticksuffix: " ms" },
+      yaxis: { rangemode: close ? "normal" : "tozero", ticksuffix: ` ${unit}` },
+      margin: { l: 80, r: 10, t: 8, b: 26 },
+    },
   }));
-  return h("figure", {}, h("figcaption", {}, h("span", { class: "chart-title" }, where)), chart);
+  const beside = reserved > 0 ? `; the allocator has reserved up to ${size(reserved)}` : "";
+  return h("figure", {}, h("figcaption", {}, h("span", { class: "chart-title" }, where), h("span", { class: "muted" }, ` allocated, up to ${size(most)}${beside}`)), chart);
 }

@@ -37,7 +37,7 @@ export function sidebar(onRun) {
           { class: "run-line" },
           row.status && h("span", { class: `status is-${row.status}` }, row.status),
           h("span", {}, row.windows === 1 ? "1 window" : `${count(row.windows)} windows`),
-          newest?.busy != null && h("span", { class: "end", title: "device busy, of the step" }, `${share(newest.busy)} busy`),
+          newest?.busy != null && h("span", { class: "end", title: "device busy, of the step" }, share(newest.busy)),
         ),
         h(
           "span",

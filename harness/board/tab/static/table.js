@@ -5,7 +5,7 @@ import { isNumber, show } from "./format.js";
 
 const PAGE = 100;
 
-// data: {columns: [{title, kind, help}], rows, sorted_by, left_out}; onSpot(kind, value) for columns of places.
+// data: {columns: [{title, kind, help}], rows, sorted_by, left_out}; onSpot(spot) for columns of places in the timeline.
 export function table(data, { search = "", label = "", onSpot = null } = {}) {
   let sorted = { column: data.sorted_by, down: true };
   let shown = PAGE;
@@ -60,14 +60,14 @@ export function table(data, { search = "", label = "", onSpot = null } = {}) {
     };
     return h(
       "th",
-      { "aria-sort": sort, class: isNumber(column.kind) ? "number" : column.kind, title: column.help || null },
-      h("button", { class: "heading", onclick: by }, column.title, h("span", { class: "arrow" }, here ? (sorted.down ? " ▼" : " ▲") : "")),
+      { "aria-sort": sort, class: isNumber(column.kind) ? `number ${column.kind}` : column.kind, title: column.help || null },
+      h("button", { class: "heading", onclick: by }, h("span", {}, column.title), h("span", { class: "arrow" }, here ? (sorted.down ? "▼" : "▲") : "")),
     );
   }
 
   function cell(column, value) {
     if (column.kind === "spot") {
-      const go = () => onSpot(value[0], value[1]);
+      const go = () => onSpot(value);
       return h("td", { class: "spot" }, h("button", { class: "quiet", title: column.help, onclick: go }, "timeline"));
     }
     const text = show(column.kind, value);
@@ -75,7 +75,7 @@ export function table(data, { search = "", label = "", onSpot = null } = {}) {
       const width = largest[column.place] ? (100 * Math.abs(value ?? 0)) / largest[column.place] : 0;
       return h("td", { class: "number share" }, h("span", { class: "meter", style: { width: `${width}%` } }), h("span", {}, text));
     }
-    if (isNumber(column.kind)) return h("td", { class: "number" }, text);
+    if (isNumber(column.kind)) return h("td", { class: `number ${column.kind}` }, text);
     return h("td", { class: column.kind, title: text.length > 24 ? text : null }, text);
   }
 

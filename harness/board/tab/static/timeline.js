@@ -1,9 +1,12 @@
 // The Perfetto timeline of a window in a frame, opened at the spot that was asked for.
 
-import { address, get } from "./api.js";
+import { address } from "./api.js";
 import { empty, h } from "./dom.js";
 import { duration, size } from "./format.js";
 import { go } from "./state.js";
+import { onTheme, theme } from "./theme.js";
+
+const SPOTS = ["step", "kernel", "operator", "start_us", "duration_us"];
 
 export function timeline(data, state) {
   if (!data.files.length) {
@@ -13,12 +16,14 @@ export function timeline(data, state) {
   const where = h("span", { class: "muted where", "aria-live": "polite" });
   const frame = h("iframe", { class: "timeline", title: "timeline" });
   let shown = null;
+  let spot = {};
 
-  const to = (spot, at) => go({ run: state.run, window: state.window, part: "timeline", spot, at, file: spot ? "" : file.value });
-  file.value = state.file || data.source;
-  if (!file.value) file.selectedIndex = 0;
-  file.addEventListener("change", () => to("", ""));
-  const steps = (data.tables.steps?.rows || []).map((row) => row[0]).sort((a, b) => a - b);
+  const to = (changes) => go({ run: state.run, window: state.window, part: "timeline", file: file.value, ...changes });
+  file.addEventListener("change", () => to({}));
+  const spotsOf = (table) => (table ? table.rows.map((row) => row[table.columns.findIndex((one) => one.kind === "spot")]) : []);
+  const [gap] = spotsOf(data.tables.gaps);
+  const steps = spotsOf(data.tables.steps).sort((a, b) => a.step - b.step);
+  const button = (text, changes) => h("button", { class: "quiet", onclick: () => to(changes) }, text);
   const element = h(
     "div",
     { class: "timeline-part" },
@@ -26,38 +31,38 @@ export function timeline(data, state) {
       "div",
       { class: "timeline-head" },
       file,
-      h("button", { class: "quiet", onclick: () => to("", "") }, "whole window"),
-      data.tables.gaps && h("button", { class: "quiet", onclick: () => to("gap", "0") }, "longest gap"),
-      steps.slice(0, 8).map((step) => h("button", { class: "quiet", onclick: () => to("step", step) }, `step ${step}`)),
+      button("whole window", {}),
+      gap && button("longest gap", gap),
+      steps.slice(0, 8).map((one) => button(`step ${one.step}`, one)),
       where,
     ),
     frame,
   );
 
-  async function move(now) {
-    const wanted = { run: now.run || state.run, window: data.summary.name, file: now.file || "" };
+  function move(now) {
     state = { ...state, ...now };
-    let place = {};
-    where.textContent = "";
-    if (now.spot) {
-      try {
-        place = await get("spot", { ...wanted, kind: now.spot, value: now.at });
-        where.textContent = `${now.spot} ${now.at}, ${duration(place.dur / 1000)}`;
-        where.title = where.textContent;
-      } catch (error) {
-        where.textContent = error.message;
-      }
-    }
-    file.value = place.file || now.file || data.source;
+    spot = Object.fromEntries(SPOTS.filter((name) => now[name]).map((name) => [name, now[name]]));
+    file.value = now.file || data.source;
     if (!file.value) file.selectedIndex = 0;
-    const { ts, dur, pid, tid } = place;
-    const source = address("timeline/view.html", { ...wanted, file: file.value, ts, dur, pid, tid });
+    where.textContent = where.title = words(spot);
+    open();
+  }
+
+  function open() {
+    const source = address("timeline/view.html", { run: state.run, window: data.summary.name, file: file.value, ...spot, theme: theme() });
     if (source === shown) return;
     shown = source;
-    // Without an entry in the history, which "back" would stop at.
+    // Without an entry in the history, at which "back" would stop.
     if (frame.contentWindow && frame.isConnected) frame.contentWindow.location.replace(source);
     else frame.src = source;
   }
 
+  onTheme(() => frame.isConnected && open());
   return { element, move };
+}
+
+function words({ step, kernel, operator, start_us, duration_us }) {
+  if (step) return `step ${step}`;
+  if (kernel || operator) return `the longest call of ${kernel || operator}`;
+  return start_us ? `a gap of ${duration(Number(duration_us))} at ${duration(Number(start_us))}` : "";
 }

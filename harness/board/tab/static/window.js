@@ -102,7 +102,7 @@ export function windowView(state, run) {
 
   const choose = (one) => go({ run: state.run, window: state.window, part: one.id });
   // From a gap, a step or a kernel to its place in the timeline.
-  const jump = (kind, value) => go({ run: state.run, window: state.window, part: "timeline", spot: kind, at: value });
+  const jump = (spot) => go({ run: state.run, window: state.window, part: "timeline", ...spot });
 
   const keys = { "[": () => to(data?.previous), "]": () => to(data?.next), Escape: () => back(null), c: compareWithPrevious };
   PARTS.forEach((_, place) => {
