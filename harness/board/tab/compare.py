@@ -79,12 +79,13 @@ def compare(before: Window, after: Window) -> Comparison:
         "memory": _rows(_memory(a), _memory(b), peak) if a.memory is not None and b.memory is not None else [],
     }
     groups = {name: rows for name, rows in groups.items() if rows}
+    by_size = sorted(groups, key=lambda name: (name != "memory", abs(groups[name][0].change)))
     return Comparison(
         before=_side(before, a, unprofiled),
         after=_side(after, b, unprofiled),
         unprofiled=unprofiled,
         groups=groups,
-        largest=max(groups, key=lambda name: (name != "memory", abs(groups[name][0].change))) if groups else None,
+        largest=by_size[-1] if by_size else None,
     )
 
 
