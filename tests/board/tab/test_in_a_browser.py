@@ -12,13 +12,15 @@ from urllib.parse import quote
 import pytest
 
 from harness.report.units import duration, share
+from tests import browser
 from tests.board.tab import layout
-from tests.browser import Watched, chromium, opened, served  # noqa: F401
+from tests.browser import Watched, opened, served
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, FrameLocator
 
 pytestmark = pytest.mark.xdist_group("board")
+chromium = browser.chromium
 
 WAIT_MS = 30_000
 SCRIPT = "<img src=x onerror=alert(1)><script>alert(2)</script>"
