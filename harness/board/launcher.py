@@ -14,7 +14,6 @@ from harness import console
 from harness.board.tab.places import Places, logdirs
 from harness.errors import UsageError
 
-
 TAB = "#windows"
 """The tab Windows, at the end of TensorBoard's address."""
 

@@ -6,7 +6,7 @@ import { empty, fill, h } from "./dom.js";
 import { listen } from "./keys.js";
 import { runView } from "./run.js";
 import { sidebar } from "./runs.js";
-import { go, onChange, read } from "./state.js";
+import { go, note, onChange, read } from "./state.js";
 import { windowView } from "./window.js";
 
 const NEWS_MS = 3000;
@@ -47,8 +47,9 @@ export function start(body) {
 
   function show() {
     if (found === null) return;
-    const state = read();
     const run = chosen();
+    if (run && !read().run) note({ run: run.id });
+    const state = read();
     side.show(found.runs, run?.id);
     const next = build(state, run);
     if (view?.key === next.key && view.move) {

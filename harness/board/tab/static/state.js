@@ -31,19 +31,34 @@ export function link(state) {
 // Show another state; "back" returns to this one.
 export function go(state) {
   host.history.pushState(host.history.state, "", link(state));
+  latest = read();
   listeners.forEach((listener) => listener());
 }
 
 // Note a detail of what is shown, as a search, without a place in the history.
 export function note(changes) {
+  if (!isHere()) return;
   host.history.replaceState(host.history.state, "", link({ ...read(), ...changes }));
+  latest = read();
+}
+
+// Whether the address is this tab's; another one may be in front.
+function isHere() {
+  return host === window || decode(host.location.hash.slice(1).split("&")[0]) === "windows";
 }
 
 export function onChange(listener) {
   listeners.add(listener);
 }
 
-const moved = () => listeners.forEach((listener) => listener());
+let latest = read();
+
+function moved() {
+  if (!isHere()) return;
+  // TensorBoard forgets the state when it comes back from another tab.
+  if (!Object.keys(read()).length) note(latest);
+  listeners.forEach((listener) => listener());
+}
 host.addEventListener("popstate", moved);
 window.addEventListener("pagehide", () => host.removeEventListener("popstate", moved));
 
