@@ -190,12 +190,15 @@ def trigger(
 def board(
     logdir: Logdir = Path("tb_logs"),
     port: Annotated[int | None, typer.Option(help="The first free one from 6006 on where none is given.")] = None,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "localhost",
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; others than this machine reach no loopback one.")
+    ] = "localhost",
+    open: Annotated[bool, typer.Option("--open", help="Open the tab Windows in the browser.")] = False,
 ) -> None:
-    """Start TensorBoard on a logdir, until Ctrl-C."""
+    """Start TensorBoard on a logdir or a run, until Ctrl-C."""
     from harness.board.launcher import serve
 
-    serve(logdir, host=host, port=port)
+    serve(logdir, host=host, port=port, open_browser=open)
 
 
 @app.command()

@@ -59,6 +59,8 @@ class Manifest(msgspec.Struct, kw_only=True, omit_defaults=False):
     pid: int = msgspec.field(default_factory=os.getpid)
     resumed_from: list[int] = msgspec.field(default_factory=list)
     """The step of each resumption."""
+    first_window: int | None = None
+    """The step at which the schedule's next window began to record when the job was started; None for none."""
     versions: dict[str, str | None] = msgspec.field(default_factory=dict)
     git: dict[str, Any] | None = None
     """``revision`` and whether the working tree was ``dirty``; None outside a checkout."""

@@ -367,9 +367,12 @@ def _train(composed: DictConfig, run: RunDirectory, world: World, *, live: bool,
         resumed_from=first_step if config.resume else None,
         composition=lambda: made_of.parts() if (made_of := loop.composition()) is not None else (),
     )
-    profiler = _profiler(config, run, loop, trends, world)
+    schedule = _schedule(config)
+    profiler = _profiler(config, schedule, run, loop, trends, world)
 
     run.manifest.step = first_step
+    window = schedule.next_window(first_step) if schedule is not None else None
+    run.manifest.first_window = window.first if window is not None else None
     run.manifest.device = _device_name(device)
     run.manifest.parameters = sum(parameter.numel() for parameter in parameters)
     if saved:
@@ -391,15 +394,12 @@ def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
 
 
-def _profiler(config: Config, run: RunDirectory, loop: Trainer, trends: Trends, world: World) -> Profiler:
-    settings, keep = config.profiler, config.profiler.keep
-
-    def window_recorded(window: PublishedWindow) -> None:
-        loop.window_recorded(window)
-        trends.window_recorded(window)
-        run.manifest.metrics.update(trends.headline)
-
-    schedule = Schedule(
+def _schedule(config: Config) -> Schedule | None:
+    """When to record; None for never."""
+    settings = config.profiler
+    if not settings.enabled:
+        return None
+    return Schedule(
         wait=settings.wait,
         warmup=settings.warmup,
         active=settings.active,
@@ -407,6 +407,18 @@ def _profiler(config: Config, run: RunDirectory, loop: Trainer, trends: Trends, 
         skip_first=settings.skip_first,
         skip_first_wait=settings.skip_first_wait,
     )
+
+
+def _profiler(
+    config: Config, schedule: Schedule | None, run: RunDirectory, loop: Trainer, trends: Trends, world: World
+) -> Profiler:
+    settings, keep = config.profiler, config.profiler.keep
+
+    def window_recorded(window: PublishedWindow) -> None:
+        loop.window_recorded(window)
+        trends.window_recorded(window)
+        run.manifest.metrics.update(trends.headline)
+
     options = TraceOptions(
         activities=tuple(settings.activities),
         record_shapes=settings.record_shapes,
@@ -419,7 +431,7 @@ def _profiler(config: Config, run: RunDirectory, loop: Trainer, trends: Trends, 
         return Profiler(
             run.path.parent.parent,
             "/".join(run.path.parts[-2:]),
-            schedule if settings.enabled else None,
+            schedule,
             options,
             first_step=loop.state.step,
             on_window=window_recorded,

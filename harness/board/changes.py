@@ -69,6 +69,8 @@ class Change:
     """Of the first window that shows it."""
     text: str
     """`since step 12,000 the loop waits for input (input-bound; before: compute-bound)`"""
+    label: VerdictLabel | None = None
+    """The new verdict, where it is that which has changed."""
 
 
 class _Sample(NamedTuple):
@@ -97,7 +99,8 @@ class _Watch:
     def differs(self, step: int, value: float, noise: float, step_us: float) -> bool:
         """Whether this window and those before it agree that the time is no longer what it was."""
         off = value - self.level
-        if len(self.values) < LEAST_REFERENCE or abs(off) <= self.tolerance(noise, step_us):
+        small = max(GROWTH.value * self.level, WEIGHT.value * step_us)
+        if len(self.values) < LEAST_REFERENCE or abs(off) <= small or abs(off) <= self.spread(noise):
             self.differing.clear()
             return False
         if self.differing and (self.differing[-1][1] > self.level) != (off > 0):
@@ -109,15 +112,10 @@ class _Watch:
     def level(self) -> float:
         return statistics.median(self.values) if self.values else 0.0
 
-    def tolerance(self, noise: float, step_us: float) -> float:
-        """How far from the level a value may lie, µs."""
+    def spread(self, noise: float) -> float:
+        """How far from the level a value may lie by chance, µs."""
         within = max([*self.noises, noise]) * self.level
-        return max(
-            SIGMAS.value * within,
-            SIGMAS.value * statistics.stdev(self.values),
-            GROWTH.value * self.level,
-            WEIGHT.value * step_us,
-        )
+        return max(SIGMAS.value * within, SIGMAS.value * statistics.stdev(self.values))
 
 
 class Changes:
@@ -152,7 +150,7 @@ class Changes:
         self._label, self._doubted = label, None
         if before is not None:
             since = doubted[1] if doubted is not None and agreed else step
-            yield Change(since, f"since step {since:,} {SINCE[label]} ({label}; before: {before})")
+            yield Change(since, f"since step {since:,} {SINCE[label]} ({label}; before: {before})", label)
 
     def _times(self, sample: _Sample, step: int) -> list[Change]:
         found: list[tuple[float, Change]] = []

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import ipaddress
 import signal
 import socket
 import threading
+import webbrowser
+from collections.abc import Iterator
 from pathlib import Path
 
 from harness import console
 from harness.board.official import repair
+from harness.board.tab.places import Places, logdirs
 from harness.errors import UsageError
-from harness.run import find_runs, windows
+
+TAB = "#windows"
+"""The tab Windows, at the end of TensorBoard's address."""
 
 
-def serve(logdir: Path, *, host: str, port: int | None) -> None:
+def serve(logdir: Path, *, host: str, port: int | None, open_browser: bool = False) -> None:
     """Run TensorBoard until SIGINT or SIGTERM.
 
     Args:
         logdir: It need not exist yet; its runs appear as they come.
         host: The address to listen on.
         port: None takes the first free one from TensorBoard's own, 6006, on.
+        open_browser: Show the tab Windows in this machine's browser.
 
     Raises:
         UsageError: where the port is taken, the address is none of this machine's, or the logdir is a file.
@@ -41,13 +48,32 @@ def serve(logdir: Path, *, host: str, port: int | None) -> None:
         url = board.launch()
     except program.TensorBoardServerException as error:
         raise UsageError(f"TensorBoard cannot start: {error.msg}") from error
-    found = list(find_runs(logdir))
-    console.out.print(
-        f"{len(found)} runs with {sum(len(windows(run)) for run in found)} windows in {logdir}", highlight=False
-    )
+    for line in _found(logdir):
+        console.out.print(console.plain(line), highlight=False, soft_wrap=True)
     console.out.print(plugin.message, highlight=False)
-    console.out.print(f"TensorBoard: [bold]{url}[/]   (Ctrl-C ends it)", highlight=False, soft_wrap=True)
+    if not _is_loopback(host):
+        console.out.print(
+            console.plain(f"whoever reaches {host} can read what lies in {logdir}"), style="yellow", soft_wrap=True
+        )
+    console.out.print(f"TensorBoard: [bold]{url}{TAB}[/]   (Ctrl-C ends it)", highlight=False, soft_wrap=True)
+    if open_browser:
+        webbrowser.open(f"{url}{TAB}")
     over.wait()
+
+
+def _found(logdir: Path) -> Iterator[str]:
+    """What there is to see."""
+    places = Places(logdirs(str(logdir), ""))
+    runs = places.runs()
+    yield f"{len(runs)} runs with {sum(len(places.windows(run)) for run in runs)} windows in {logdir}"
+    # MERGE: yield official.repair().message
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _check_address(host: str, port: int | None) -> None:

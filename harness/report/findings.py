@@ -78,19 +78,19 @@ def sections(
     found = [
         verdict_section(report),
         *ranks_sections(report, options.rows),
-        _measured(report, others),
-        _steps(report, options.rows),
+        measured_section(report, others),
+        steps_section(report, options.rows),
         device_section(report),
         idle_section(report),
         Section("One step", [picture]) if picture is not None else None,
-        _phases(report, options.rows),
+        phases_section(report, options.rows),
         operator_section(report, sort_by=options.sort_by, by_shape=options.by_shape, rows=options.rows),
         kernels_section(report, options.rows),
         memory_section(report, by_shape=options.by_shape, rows=options.rows),
         copies_section(report, options.rows),
         serialization_section(report),
         roofline_section(report),
-        _categories(report),
+        categories_section(report),
     ]
     return [section for section in found if section is not None]
 
@@ -120,7 +120,7 @@ def _count(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def _measured(report: WindowReport, others: Sequence[str]) -> Section:
+def measured_section(report: WindowReport, others: Sequence[str]) -> Section:
     window, times, totals = report.window, report.step_time, report.totals
     origin = [report.source]
     if report.torch_version:
@@ -188,7 +188,7 @@ def _warnings(report: WindowReport) -> Iterator[str]:
         yield warning[:1].upper() + warning[1:] + ("" if warning.endswith(".") else ".")
 
 
-def _steps(report: WindowReport, rows: int) -> Section | None:
+def steps_section(report: WindowReport, rows: int) -> Section | None:
     if not report.steps:
         return None
     columns = [
@@ -222,7 +222,7 @@ def _steps(report: WindowReport, rows: int) -> Section | None:
     return Section("Steps", [table, *more(len(shown), len(report.steps))])
 
 
-def _phases(report: WindowReport, rows: int) -> Section | None:
+def phases_section(report: WindowReport, rows: int) -> Section | None:
     """Every named span; those that divide the step come first, with their shares of it."""
     if not report.annotations and not report.phases:
         return None
@@ -265,7 +265,7 @@ def _device_spans(annotation: Annotation | None) -> list[Cell]:
     return [duration(annotation.device_span_us), duration(annotation.device_busy_us)]
 
 
-def _categories(report: WindowReport) -> Section | None:
+def categories_section(report: WindowReport) -> Section | None:
     if not report.categories:
         return None
     total = sum(report.categories.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 
 from harness.trace.columns import Allocations, Trace
 from harness.trace.operators import CPU_DEVICE_TYPES, HostCalls
-from harness.trace.schema import Memory, MemoryPool
+from harness.trace.schema import Memory, MemoryCurve, MemoryPool
 
 Ints = NDArray[np.int64]
 
@@ -88,3 +89,28 @@ def _pool(trace: Trace, key: tuple[str, int], at: Ints, innermost: Callable[[int
         peak_us=(when - trace.start) / 1000,
         peak_operator=innermost(int(allocations.thread[at[top]]), when),
     )
+
+
+def memory_over_time(trace: Trace, points: int = 1500) -> list[MemoryCurve]:
+    """What each allocator had handed out in the course of the window, the devices' first.
+
+    Args:
+        points: At most so many of each curve. Of the events that share a point the one with the highest level
+            stands for them, so that no peak is lost.
+    """
+    allocations = trace.allocations
+    curves = []
+    for (kind, index), at in sorted(_pools(allocations).items(), key=lambda item: item[0][0] == "cpu"):
+        level = allocations.allocated[at]
+        bounds = np.unique(np.linspace(0, len(at), min(points, len(at)) + 1).astype(np.int64))
+        chosen = [low + int(level[low:high].argmax()) for low, high in itertools.pairwise(bounds.tolist())]
+        curves.append(
+            MemoryCurve(
+                device_type="cpu" if kind == "cpu" else "device",
+                index=index,
+                time_us=((allocations.ts[at[chosen]] - trace.start) / 1000).tolist(),
+                allocated_bytes=level[chosen].tolist(),
+                reserved_bytes=allocations.reserved[at[chosen]].tolist(),
+            )
+        )
+    return curves

@@ -112,17 +112,10 @@ def columns(
     counts.update(dict(zip(rows.categories, np.bincount(column.pop("category")).tolist(), strict=True)))
     allocations = _allocations(allocating, rows.threads)
     notes = [*document.header.warnings, *warnings]
-<<<<<<< ours
     elsewhere = astray(column["ts"], column["dur"])
     if elsewhere.any():
         column = {name: values[~elsewhere] for name, values in column.items()}
         lost = int(np.count_nonzero(elsewhere))
-=======
-    strays = astray(column["ts"], column["dur"])
-    if strays.any():
-        column = {name: values[~strays] for name, values in column.items()}
-        lost = int(np.count_nonzero(strays))
->>>>>>> theirs
         lost_events += lost
         notes.append(f"{lost} events have no time in the window (zero, or days from all others): they are in no number")
     negative = int(np.count_nonzero(column["dur"] < 0))
@@ -158,21 +151,12 @@ def astray(ts: Ints, dur: Ints) -> Bools:
     day, or at or before zero with a second of nothing until the next. Kept, they would stretch every span."""
     if not len(ts):
         return np.zeros(0, bool)
-<<<<<<< ours
     found = dur > _DAY
     if int(ts.max()) - int(ts.min()) > _DAY:
         found |= np.abs(ts - int(np.median(ts))) > _DAY
     if ts.min() <= 0 < ts.max():
         found |= (ts <= 0) & (ts + np.maximum(dur, 0) < ts[ts > 0].min() - _SECOND)
     return found
-=======
-    strays = dur > _DAY
-    if int(ts.max()) - int(ts.min()) > _DAY:
-        strays |= np.abs(ts - int(np.median(ts))) > _DAY
-    if ts.min() <= 0 < ts.max():
-        strays |= (ts <= 0) & (ts + np.maximum(dur, 0) < ts[ts > 0].min() - _SECOND)
-    return strays
->>>>>>> theirs
 
 
 _WITH_SHAPES = frozenset({Kind.OPERATOR, Kind.ANNOTATION})
@@ -350,10 +334,7 @@ def _sizes(values: Ints, missing: int = 0) -> Ints:
 
 
 def nanoseconds(microseconds: list[float] | list[Decimal]) -> Ints:
-<<<<<<< ours
     """Exact to the nanosecond; what no clock could have shown becomes the nearest that it could, or 0."""
-=======
->>>>>>> theirs
     if microseconds and isinstance(microseconds[0], Decimal):
         furthest = Decimal(_FURTHEST_US)
         return np.array(

@@ -298,6 +298,18 @@ class MemoryPool(msgspec.Struct, frozen=True, kw_only=True):
     """The innermost operator that ran then."""
 
 
+class MemoryCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """One allocator in the course of the window; lists of one length. No part of a report: it is long."""
+
+    device_type: Literal["cpu", "device"]
+    index: int
+    """-1 for the CPU."""
+    time_us: list[float]
+    """From the first event of the window."""
+    allocated_bytes: list[int]
+    reserved_bytes: list[int]
+
+
 class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """From `[memory]` events: of the devices if any allocator event is a device's, else of the CPU."""
 

@@ -1,0 +1,88 @@
+"""A run's whole life as curves: the points that also stand in TensorBoard's scalars, and what has changed."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+
+import msgspec
+
+from harness.board.changes import Change, Changes
+from harness.board.points import Points
+from harness.board.tab.places import Places, Run, Window
+from harness.board.tab.summaries import Unreadable, report_of
+from harness.report.device import REASON
+from harness.trace.schema import IdleCause
+
+RUNS_KEPT = 32
+"""Runs whose curves stay in memory, the latest asked for."""
+
+
+class Life(msgspec.Struct, frozen=True, kw_only=True):
+    """Columns over the run's windows, in the order of their steps."""
+
+    windows: list[str]
+    steps: list[int]
+    labels: list[str]
+    series: dict[str, list[float | None]]
+    """By the tags of ``harness.board.points``; None in a window that does not have it."""
+    reasons: dict[IdleCause, str]
+    """The reasons of idleness in words, by the ends of their tags."""
+    changes: list[Change]
+    """What is not as it was, in sentences; those with a label are changes of the verdict."""
+
+
+class _Record:
+    """What has been taken in of one run."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.clear()
+
+    def clear(self) -> None:
+        self.seen: list[str] = []
+        self.life = Life(windows=[], steps=[], labels=[], series={}, reasons={**REASON}, changes=[])
+        self._points, self._changes = Points(), Changes()
+
+    def take(self, window: Window) -> None:
+        self.seen.append(window.name)
+        try:
+            report = report_of(window)
+        except Unreadable:
+            return
+        life = self.life
+        points = self._points.take(report, window.step)
+        changes = self._changes.take(report, window.step, comparable=report.window.trigger in (None, "schedule"))
+        before = len(life.steps)
+        for tag in points.keys() - life.series.keys():
+            life.series[tag] = [None] * before
+        for tag, values in life.series.items():
+            values.append(points.get(tag))
+        life.changes.extend(changes)
+        life.windows.append(window.name)
+        life.steps.append(window.step)
+        life.labels.append(report.verdict.label)
+
+
+class Lives:
+    """Curves by run. A window that appears is added; nothing is read twice."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+        self._lock = threading.Lock()
+        self._records: OrderedDict[str, _Record] = OrderedDict()
+
+    def of(self, run: Run) -> bytes:
+        """The run's :class:`Life`, as JSON."""
+        with self._lock:
+            record = self._records.pop(run.id, None) or _Record()
+            self._records[run.id] = record
+            while len(self._records) > RUNS_KEPT:
+                self._records.popitem(last=False)
+        with record.lock:
+            windows = self._places.windows(run)
+            if [window.name for window in windows[: len(record.seen)]] != record.seen:
+                record.clear()
+            for window in windows[len(record.seen) :]:
+                record.take(window)
+            return msgspec.json.encode(record.life)
