@@ -217,7 +217,7 @@ class _Iterable(torch.utils.data.IterableDataset[Batch]):
 
 def main() -> None:
     parser = arguments(__doc__)
-    parser.add_argument("--steps", type=int, default=1000, help="steps of a measurement (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=3000, help="steps of a measurement (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=21, help="measurements of each loop (default: %(default)s)")
     parser.add_argument("--no-peers", action="store_true", help="leave out Lightning and Accelerate")
     options = parser.parse_args()
