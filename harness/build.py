@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import MISSING, DictConfig, OmegaConf
 
 from harness import config as schema
 from harness import distributed, targets
@@ -40,8 +41,8 @@ def parts(composed: DictConfig, world: World) -> Parts:
     Raises:
         UsageError: with all that is wrong with the configuration, or with what could not be built.
     """
-    if missing := OmegaConf.missing_keys(composed):
-        raise UsageError(*(f"{key} is missing: give {key}=..." for key in sorted(missing)))
+    if missing := list(_missing(OmegaConf.to_container(composed, resolve=False))):
+        raise UsageError(*(f"{key} is missing: give {key}=..." for key in missing))
     config: Any = OmegaConf.to_object(composed)
     assert isinstance(config, Config)
     device = _check(composed, config, world)
@@ -68,6 +69,16 @@ def parts(composed: DictConfig, world: World) -> Parts:
     task: Task = targets.build("task", config.task, known)
     model: torch.nn.Module = targets.build("model", config.model, known).to(device)
     return Parts(config=config, device=device, loaders=loaders, task=task, model=model)
+
+
+def _missing(node: Any, key: str = "") -> Iterator[str]:
+    """The keys without a value; one that refers to them is not among them, and OmegaConf's own search fails at it."""
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for name, value in items:
+        here = f"{key}.{name}" if key else str(name)
+        if value == MISSING:
+            yield here
+        yield from _missing(value, here)
 
 
 def strategy(config: Config, model: torch.nn.Module, device: torch.device, world: World) -> Strategy:

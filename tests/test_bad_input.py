@@ -53,7 +53,7 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     "negative wait": (["profiler=periodic", "profiler.wait=-1"], ["profiler.wait", "-1"]),
     "unknown activity": (["profiler=periodic", "profiler.activities=[cpu,gpu]"], ["profiler.activities", "gpu"]),
     "no activity": (["profiler=periodic", "profiler.activities=[]"], ["profiler.activities"]),
-    "missing root": (["data=image_folder"], ["data.train.root"]),
+    "missing root": (["data=image_folder"], ["data.train.root is missing", "data.train.root=..."]),
     "root that is not there": (["data=image_folder", "data.train.root=away"], ["data.train.root=away", "train"]),
     "CIFAR-10 that is not there": (
         ["data=cifar10", "data.train.root=away"],

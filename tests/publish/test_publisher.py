@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import logging
 import os
@@ -19,7 +20,9 @@ import pytest
 
 from harness.publish import Cost, Job, Keep, PublishedWindow, Publisher, Staging
 from harness.publish.recover import recover
-from harness.publish.staging import window_name
+from harness.publish.retention import Retention
+from harness.publish.staging import FINDINGS, window_name
+from harness.publish.worker import attempt
 from harness.trace import WindowReport
 from tests.launch import ROOT, environment, tree, wait_until
 
@@ -258,6 +261,26 @@ def test_a_full_logdir_keeps_windows_until_there_is_room(small_disk: Path, caplo
         *("logs", "logs/job", "logs/job/profile", "logs/job/profile/window_00000001"),
         *(f"logs/job/profile/window_00000001/{name}" for name in ("host_0.1.pt.trace.json.gz", "window.json")),
     ]
+
+
+def test_a_disk_that_is_full_in_the_middle_of_the_rename_shows_nothing_and_loses_nothing(
+    staging: Staging, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(source: Path, target: Path) -> Path:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    name = window_name(3)
+    staging.write(name, record(staging, 3))
+    retention = Retention(staging.profile, FINDINGS)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", full)
+        outcome = attempt(staging, name, retention)
+    assert outcome.status == "failed"
+    assert "No space left" in str(outcome.error)
+    assert tree(staging.profile) == []
+    assert not staging.build(name).exists()
+    assert attempt(staging, name, retention).status == "published"
+    assert (staging.profile / name / FINDINGS).exists()
 
 
 def test_a_logdir_that_was_taken_away_comes_back_with_the_next_window(publisher: Publisher, staging: Staging) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import shutil
@@ -174,6 +175,16 @@ def test_the_callback_gets_each_window_once_it_is_there(logdir: Path) -> None:
     assert [w.path for w in windows] == reading.windows(logdir / RUN)
     assert all(len(w.profiled_steps_us) == w.steps for w in windows)
     assert all(w.stalls_us["stop_us"] > 0 for w in windows)
+
+
+def test_a_clock_that_steps_back_and_forth_moves_no_window(logdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    true, steps = time.time, itertools.cycle([0.0, -86_400.0, 3_600.0, -7.0])
+    monkeypatch.setattr(time, "time", lambda: true() + next(steps))
+    monkeypatch.setattr(time, "time_ns", lambda: int(time.time() * 1e9))
+
+    assert record(logdir, Schedule(wait=3, warmup=1, active=2), range(24)) == {
+        f"window_{first:08d}": [first, first + 1] for first in (4, 10, 16, 22)
+    }
 
 
 def test_a_loop_that_ends_inside_a_window_leaves_it_as_partial(logdir: Path) -> None:
