@@ -6,7 +6,7 @@ import logging
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
@@ -150,6 +150,25 @@ def _format(metrics: Mapping[str, float]) -> str:
     )
 
 
+class _LogFile(logging.FileHandler):
+    """A log on a disk that may be full or gone: what cannot be written is lost, which the terminal says once."""
+
+    _complained = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+        elif not self._complained:
+            self._complained = True
+            err.print(
+                plain(f"{self.baseFilename} cannot be written, training goes on"), highlight=False, soft_wrap=True
+            )
+
+    def close(self) -> None:
+        with suppress(OSError):
+            super().close()
+
+
 @contextmanager
 def logging_to(file: Path | None, *, rank: int | None = None) -> Iterator[None]:
     """Log lines of the harness: to the terminal, and with their times to ``file``.
@@ -168,7 +187,7 @@ def logging_to(file: Path | None, *, rank: int | None = None) -> Iterator[None]:
     if rank is not None:
         handlers[0].setFormatter(logging.Formatter(f"rank {rank}: %(message)s"))
     if file is not None:
-        handlers.append(logging.FileHandler(file, delay=True))
+        handlers.append(_LogFile(file, delay=True))
         handlers[-1].setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     level, propagate = logger.level, logger.propagate
     logger.setLevel(logging.INFO if rank is None else logging.WARNING)

@@ -198,7 +198,7 @@ def values(answer: dict[str, Any]) -> list[dict[str, Any]]:
 
 def test_custom_scalars_have_a_layout(board: Board, name: str) -> None:
     layout = board.get_once(lambda answer: answer.get("category"), "data/plugin/custom_scalars/layout")
-    assert [category["title"] for category in layout["category"]] == ["Training", "Speed", "Memory", "Windows"]
+    assert [category["title"] for category in layout["category"]] == ["Training", "Speed", "Memory", "Windows", "Ranks"]
 
 
 def test_the_profiler_plugin_lists_the_run_with_its_windows_as_spans(board: Board, name: str, run: Path) -> None:

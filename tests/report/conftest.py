@@ -16,7 +16,7 @@ from harness.report import terminal
 from harness.report.document import Section
 from harness.report.findings import Options, sections
 from harness.report.picture import picture
-from harness.trace import Trace, WindowReport, analyze, read
+from harness.trace import Trace, WindowReport, analyze_rank, read
 from tests.trace.conftest import recorded
 
 
@@ -48,7 +48,7 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 @cache
 def analyzed(path: Path) -> tuple[Trace, WindowReport]:
     trace = read(path)
-    return trace, analyze(trace)
+    return trace, analyze_rank(trace)
 
 
 def document(path: Path, options: Options | None = None) -> list[Section]:
