@@ -444,8 +444,8 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
     unmatched_collectives: int = 0
     """Of all ranks, those that no other rank has: waiting is not told from transfer in them."""
     clock_error_us: float | None = None
-    """How far the ends of collectives lie apart once clocks are aligned, median of the worst rank: less waiting than
-    this is none."""
+    """How far the ends of collectives lie apart once clocks are aligned, median of the worst rank: waiting of
+    that order means nothing."""
     compute_imbalance: float | None = None
     """Largest over mean compute, less one."""
     memory_imbalance: float | None = None
