@@ -192,7 +192,7 @@ def _label(one: RankFindings, fraction: float, named: Late | None) -> VerdictLab
 def _rows(
     ranks: Sequence[RankFindings], aligned: Aligned, waits: Sequence[float | None], labels: Sequence[VerdictLabel]
 ) -> list[Rank]:
-    caused = waiting_caused(aligned, len(ranks))
+    caused = waiting_caused(aligned, [one.collectives for one in ranks])
     rows = []
     for place, (one, wait, label) in enumerate(zip(ranks, waits, labels, strict=True)):
         report, table, offset = one.report, one.collectives, aligned.offset[place]

@@ -379,7 +379,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     waiting_us: float | None
     """The part of it in which another rank had not joined the collective. None where no other rank tells."""
     late_us: float | None
-    """How long the others waited for this rank alone: the mean of those that did."""
+    """How long the others waited, exposed, until this rank joined as the last one: their mean."""
     peak_memory_bytes: int | None
     clock_offset_us: float | None
     """Of its clock against the lowest rank's; None where no collective ties the two."""
@@ -418,7 +418,7 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     host: str | None
     late_us: float
-    """How long the others waited for it in a step, mean."""
+    """How long the others waited for it in a step, exposed, mean."""
     share: float
     """Of all waiting, the part that ended when this rank joined."""
     reason: LateReason | None
