@@ -14,6 +14,7 @@ from tests.launch import ROOT, python
 
 HEAVY = ("torch", "torchvision", "hydra", "sklearn")
 
+TRACE = str(ROOT / "tests" / "traces" / "matmul_64.pt.trace.json.gz")
 RUN = """
 import json, sys
 sys.argv = ["harness", *sys.argv[1:]]
@@ -43,6 +44,7 @@ def modules_after(*arguments: str, cwd: Path) -> set[str]:
         ["commands"],
         ["runs", "."],
         ["runs", ".", "--format", "json"],
+        ["compare", TRACE, TRACE],
         ["board", "--help"],
         ["timeline", "--help"],
     ],
@@ -70,7 +72,7 @@ def test_the_board_serves_without_torch(tmp_path: Path) -> None:
     assert done.out.splitlines()[-1:] == ["['tensorboard']"], done.text
 
 
-@pytest.mark.parametrize("package", ["harness.trace", "harness.publish", "harness.report"])
+@pytest.mark.parametrize("package", ["harness.trace", "harness.publish", "harness.report", "harness.compare"])
 def test_findings_are_read_without_torch_hydra_or_tensorboard(package: str, tmp_path: Path) -> None:
     if find_spec(package) is None:
         pytest.skip(f"{package} is not there yet")

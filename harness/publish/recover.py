@@ -35,7 +35,7 @@ def _waiting(path: Path) -> Iterator[Staging]:
     path = Path(os.path.abspath(path))
     for logdir in (path, *path.parents):
         root = staging_root(logdir)
-        if os.path.isdir(root):  # for a name that no file can have too
+        if os.path.isdir(root):  # which takes a name that is too long for one that is not there
             runs = {job.parent for job in (root / path.relative_to(logdir)).rglob(f"window_*{JOB}")}
             for run in sorted(runs):
                 yield Staging(logdir, str(run.relative_to(root)))

@@ -256,8 +256,8 @@ def _estimate(figure: _Figure, windows: Sequence[WindowReport]) -> Estimate:
     within = MEDIAN * statistics.median(scattered or [0.0]) / math.sqrt(steps)
     freedom: float = max(steps - len(windows), 1)
     if len(values) > 1:
-        # The robust one is nothing where most windows happen to agree.
-        between = MEDIAN * max(spread(values), statistics.stdev(values) / 2) / math.sqrt(len(values))
+        # No robust estimate: of a few windows it is far too small far too often.
+        between = MEDIAN * statistics.stdev(values) / math.sqrt(len(values))
         if between > within:
             return Estimate(value, between, len(values) - 1)
     return Estimate(value, within, freedom)

@@ -34,6 +34,8 @@ from harness.trace.verdict import HostShares, Late, judge, judge_host
 
 MOST_PROCESSES = 8
 """Each holds one trace at a time."""
+SMALL_BYTES = 2 * 1024**2
+"""Of all files together: less is read sooner than another process has started."""
 
 
 def analyze_window(
@@ -46,7 +48,8 @@ def analyze_window(
     Args:
         paths: One file a rank; of one rank alone, the report is :func:`harness.trace.analyze`'s with its collectives.
         step_ms: Time of a step without the profiler, of every rank.
-        processes: That read at the same time; as many as there are usable cores, at most 8, where none is given.
+        processes: That read at the same time; as many as there are usable cores, at most 8,
+            where none is given; one for small files.
 
     Raises:
         TraceError: where none of them can be read.
@@ -80,7 +83,7 @@ def analyze_rank(trace: Trace, *, step_ms: float | None = None) -> WindowReport:
 def _read(
     paths: Sequence[Path], step_ms: float | None, processes: int | None
 ) -> tuple[list[tuple[Path, RankFindings]], list[TraceError]]:
-    workers = min(len(paths), processes or min(len(os.sched_getaffinity(0)), MOST_PROCESSES))
+    workers = min(len(paths), processes or _processes(paths))
     findings = partial(_findings_or_error, step_ms=step_ms)
     if workers == 1:
         results = [findings(path) for path in paths]
@@ -91,6 +94,12 @@ def _read(
             results = list(pool.map(findings, paths))
     read_ones = [(path, one) for path, one in zip(paths, results, strict=True) if isinstance(one, RankFindings)]
     return read_ones, [one for one in results if isinstance(one, TraceError)]
+
+
+def _processes(paths: Sequence[Path]) -> int:
+    if sum(os.path.getsize(path) for path in paths if os.path.exists(path)) < SMALL_BYTES:
+        return 1
+    return min(len(os.sched_getaffinity(0)), MOST_PROCESSES)
 
 
 def _end_with_parent() -> None:
@@ -183,7 +192,7 @@ def _label(one: RankFindings, fraction: float, named: Late | None) -> VerdictLab
 def _rows(
     ranks: Sequence[RankFindings], aligned: Aligned, waits: Sequence[float | None], labels: Sequence[VerdictLabel]
 ) -> list[Rank]:
-    caused = waiting_caused(aligned, len(ranks))
+    caused = waiting_caused(aligned, [one.collectives for one in ranks])
     rows = []
     for place, (one, wait, label) in enumerate(zip(ranks, waits, labels, strict=True)):
         report, table, offset = one.report, one.collectives, aligned.offset[place]

@@ -393,7 +393,7 @@ class Rank(msgspec.Struct, frozen=True, kw_only=True):
     waiting_us: float | None
     """The part of it in which another rank had not joined the collective. None where no other rank tells."""
     late_us: float | None
-    """How long the others waited for this rank alone: the mean of those that did."""
+    """How long the others waited, exposed, until this rank joined as the last one: their mean."""
     peak_memory_bytes: int | None
     clock_offset_us: float | None
     """Of its clock against the lowest rank's; None where no collective ties the two."""
@@ -432,7 +432,7 @@ class Straggler(msgspec.Struct, frozen=True, kw_only=True):
     rank: int
     host: str | None
     late_us: float
-    """How long the others waited for it in a step, mean."""
+    """How long the others waited for it in a step, exposed, mean."""
     share: float
     """Of all waiting, the part that ended when this rank joined."""
     reason: LateReason | None
@@ -458,8 +458,8 @@ class Ranks(msgspec.Struct, frozen=True, kw_only=True):
     unmatched_collectives: int = 0
     """Of all ranks, those that no other rank has: waiting is not told from transfer in them."""
     clock_error_us: float | None = None
-    """How far the ends of collectives lie apart once clocks are aligned, median of the worst rank: less waiting than
-    this is none."""
+    """How far the ends of collectives lie apart once clocks are aligned, median of the worst rank: waiting of
+    that order means nothing."""
     compute_imbalance: float | None = None
     """Largest over mean compute, less one."""
     memory_imbalance: float | None = None

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.alignment import Aligned
+from harness.trace.alignment import Aligned, exposed_wait
+from harness.trace.collectives import Collectives
 from harness.trace.rank import RankFindings
 from harness.trace.schema import Advice, LateReason, Straggler, VerdictLabel
 from harness.trace.thresholds import LAST, LATE
@@ -38,7 +39,7 @@ def straggler(aligned: Aligned, ranks: Sequence[RankFindings], waiting_us: Seque
     step_us = statistics.median(one.report.step_time.profiled_median_us or 0.0 for one in ranks)
     if not step_us or max(waiting_us) < LATE.value * step_us:
         return None
-    caused = waiting_caused(aligned, len(ranks))
+    caused = waiting_caused(aligned, [one.collectives for one in ranks])
     place = int(np.argmax(caused))
     share = float(caused[place] / caused.sum())
     if share < LAST.value:
@@ -60,14 +61,22 @@ def straggler(aligned: Aligned, ranks: Sequence[RankFindings], waiting_us: Seque
     )
 
 
-def waiting_caused(aligned: Aligned, ranks: int) -> NDArray[np.float64]:
-    """ns that others had waited when each rank joined as the last one, summed over collectives."""
-    caused = np.zeros(ranks)
+def waiting_caused(aligned: Aligned, tables: Sequence[Collectives]) -> NDArray[np.float64]:
+    """ns that others had waited, exposed, when each rank joined as the last one; summed over the others. Collectives
+    that wait side by side count once."""
+    caused = np.zeros(len(tables))
     matched = aligned.instance >= 0
-    count = int(aligned.instance.max(initial=-1)) + 1
-    waited = np.bincount(aligned.instance[matched], weights=aligned.wait[matched], minlength=count)
-    last = matched & aligned.last
-    np.add.at(caused, aligned.rank[last], waited[aligned.instance[last]])
+    last = np.full(int(aligned.instance.max(initial=-1)) + 1, -1)
+    joined = matched & aligned.last
+    last[aligned.instance[joined]] = aligned.rank[joined]
+    for place, table in enumerate(tables):
+        mine = aligned.of(place)
+        waiting = aligned.wait[mine] > 0
+        start, wait = table.start[waiting], aligned.wait[mine][waiting]
+        waited_for = last[aligned.instance[mine][waiting]]
+        for rank in np.unique(waited_for).tolist():
+            chosen = waited_for == rank
+            caused[rank] += exposed_wait(table, start[chosen], wait[chosen])
     return caused
 
 
