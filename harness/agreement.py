@@ -27,9 +27,9 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.2
 """Between two looks at the store, from a thread of its own."""
-DECISION_S = 10.0
-"""How long a rank waits for rank 0's decision at the step itself. Rank 0 comes there no later than to the next
-collective, so a rank that waits in vain has been called by nobody."""
+DECISION_S = 120.0
+"""How long a rank waits for rank 0's decision at the step itself. Rank 0 may still be writing a checkpoint, for
+which the next collective would wait just as long."""
 STOP_LEAD = 2
 """Steps to the first appointment for a stop."""
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from harness import launch
 from harness.data import Digits, Loader
 from harness.distributed import World
 from harness.errors import UsageError
@@ -75,11 +76,18 @@ def test_recomputed_activations_change_no_gradient_and_no_name() -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["trainer.devices=0"], ["trainer.devices=0", "at least 1"]),
         (["trainer.devices=many"], ["trainer.devices=many", "auto"]),
-        (["strategy=fsdp2", "trainer.precision=fp16"], ["fp16", "bf16"]),
-        (["strategy=fsdp2", "logger.histograms_every=5"], ["logger.histograms_every", "strategy=ddp"]),
-        (["profiler=periodic", "profiler.ranks=[1,2]", "profiler.wait=1"], ["profiler.ranks=[1, 2]", "rank 0"]),
+        (
+            [
+                "strategy=fsdp2",
+                "trainer.precision=fp16",
+                "logger.histograms_every=5",
+                "profiler=periodic",
+                "profiler.wait=1",
+                "profiler.ranks=[1,2]",
+            ],
+            ["fp16", "bf16", "logger.histograms_every", "strategy=ddp", "profiler.ranks=[1, 2]", "rank 0"],
+        ),
         (["strategy.activation_checkpointing=true"], ["no repeated blocks", "strategy.blocks"]),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -87,6 +95,12 @@ def test_recomputed_activations_change_no_gradient_and_no_name() -> None:
 def test_bad_input(harness: Launcher, logdir: Path, overrides: list[str], words: list[str]) -> None:
     done = harness.run("train", *TINY, f"logdir={logdir}", *overrides)
     expect_usage_error(done, *words, logdir=logdir)
+
+
+@pytest.mark.parametrize("devices", [0, -1, True, "2", 1.5])
+def test_a_number_of_devices_that_cannot_be(devices: int | str) -> None:
+    with pytest.raises(UsageError, match=rf"trainer.devices={devices}"):
+        launch.count(devices)
 
 
 def test_bad_input_of_several_ranks_is_said_once(harness: Launcher, logdir: Path) -> None:
