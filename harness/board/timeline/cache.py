@@ -45,6 +45,7 @@ class Cache:
         self._max_bytes = max_bytes
         self._known: OrderedDict[_Key, Prepared] = OrderedDict()
         self._lock = threading.Lock()
+        self._preparing = threading.Lock()
         self._count = 0
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
@@ -60,12 +61,23 @@ class Cache:
         except OSError as error:
             raise UsageError(f"{source.name} cannot be read: {error.strerror or error}") from error
         key = _Key(path, status.st_size, status.st_mtime_ns)
+        found = self._find(key)
+        if found is None:
+            with self._preparing:
+                found = self._find(key) or self._keep(key, self._prepare(path))
+        return found
+
+    def _find(self, key: _Key) -> Prepared | None:
         with self._lock:
-            if key not in self._known:
-                self._known[key] = self._prepare(path)
-                self._make_room()
-            self._known.move_to_end(key)
-            return self._known[key]
+            if key in self._known:
+                self._known.move_to_end(key)
+            return self._known.get(key)
+
+    def _keep(self, key: _Key, prepared: Prepared) -> Prepared:
+        with self._lock:
+            self._known[key] = prepared
+            self._make_room()
+        return prepared
 
     def _prepare(self, path: Path) -> Prepared:
         self._count += 1

@@ -20,6 +20,7 @@ Ints = NDArray[np.int64]
 
 HOST = -1
 _MOST_NAMES = 20_000
+_DAY = 86_400 * 10**9
 _json = msgspec.json.Encoder().encode
 
 
@@ -111,11 +112,12 @@ def _words(cause: str) -> str:
 def _memory(trace: Trace) -> list[Curve]:
     """Allocated and reserved bytes of each allocator that tells them."""
     events = trace.allocations
+    near = np.abs(events.ts - trace.start) < _DAY
     device = np.where(np.isin(events.device_type, CPU_DEVICE_TYPES), HOST, events.device)
     curves = []
     for index in np.unique(device).tolist():
         for name, values in (("memory allocated", events.allocated), ("memory reserved", events.reserved)):
-            at = np.flatnonzero((device == index) & (values >= 0))
+            at = np.flatnonzero(near & (device == index) & (values >= 0))
             if values[at].any():
                 curves.append(Curve(int(index), name, events.ts[at], values[at]))
     return curves

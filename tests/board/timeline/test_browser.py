@@ -33,6 +33,8 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server of every recorded trace, and of a few that were written for it."""
     folder = tmp_path_factory.mktemp("traces")
     events = [
+        op("its twin on another thread", 1, 50, 1, tid=0),
+        op("its twin on another thread", 1, 50, 1, tid=0),
         annotation(EVIL, 1, 50),
         runtime("cudaLaunchKernel", 10, 2, 1),
         kernel(EVIL, 20, 9, 1),
@@ -135,7 +137,8 @@ def test_a_kernel_is_selected_below_a_deep_stack_and_lies_in_view(chromium: Brow
 
 
 def test_names_are_text_whatever_they_hold(chromium: Browser, address: str) -> None:  # noqa: F811
-    with opened(chromium, address + urlencode({"file": "evil.json", "kernel": EVIL})) as watched:
+    spot = {"ts": 1_000, "dur": 50_000, "pid": 1, "tid": 1}
+    with opened(chromium, address + urlencode({"file": "evil.json", **spot})) as watched:
         watched.page.on("dialog", lambda dialog: watched.wrong.append(f"a dialog: {dialog.message}"))
         query = loaded(watched)
         frame = watched.page.frames[1]

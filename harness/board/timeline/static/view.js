@@ -24,7 +24,8 @@ async function bytes(response) {
 }
 
 async function open() {
-  const dark = (new URLSearchParams(location.search).get('theme') ?? '') === 'dark';
+  const theme = new URLSearchParams(location.search).get('theme');
+  const dark = theme ? theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
   document.documentElement.classList.toggle('dark', dark);
   doing('Preparing the trace …');
   const perfetto = openPerfetto(document.getElementById('perfetto'), dark);
