@@ -15,7 +15,7 @@ from harness.board.timeline.rows import Row, Slices
 
 Ints = NDArray[np.int64]
 
-_PACKETS_A_BLOCK = 1 << 16
+_PACKETS_A_BLOCK = 1 << 13
 
 
 class Texts:

@@ -98,7 +98,7 @@ class _Timeline:
         self._slices = self._arrows = self._moved = self._clipped = 0
 
     def blocks(self) -> Iterator[bytes]:
-        """The file, a few megabytes at a time."""
+        """The file, a megabyte or so at a time."""
         of_event, self._arrows = arrows(self._events)
         tracks = Tracks()
         drawn = Drawn()

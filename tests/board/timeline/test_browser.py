@@ -34,7 +34,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder = tmp_path_factory.mktemp("traces")
     events = [
         op("its twin on another thread", 1, 50, 1, tid=0),
-        op("its twin on another thread", 1, 50, 1, tid=0),
         annotation(EVIL, 1, 50),
         runtime("cudaLaunchKernel", 10, 2, 1),
         kernel(EVIL, 20, 9, 1),
