@@ -70,7 +70,7 @@ def test_the_board_serves_without_torch(tmp_path: Path) -> None:
     assert done.out.splitlines()[-1:] == ["['tensorboard']"], done.text
 
 
-@pytest.mark.parametrize("package", ["harness.trace", "harness.publish", "harness.report"])
+@pytest.mark.parametrize("package", ["harness.trace", "harness.publish", "harness.report", "harness.board.timeline"])
 def test_findings_are_read_without_torch_hydra_or_tensorboard(package: str, tmp_path: Path) -> None:
     if find_spec(package) is None:
         pytest.skip(f"{package} is not there yet")

@@ -29,7 +29,7 @@ export async function show(perfetto, buffer, title) {
   const message = {perfetto: {buffer, title, fileName: title, localOnly: true, keepApiOpen: true}};
   perfetto.postMessage(message, location.origin, [buffer]);
   while (!perfetto.document.querySelector('.pf-track')) {
-    const said = perfetto.document.querySelector('.pf-error-dialog, .modal-dialog')?.innerText;
+    const said = perfetto.document.querySelector('.pf-modal-dialog')?.innerText;
     if (said) throw new Error(said.slice(0, 500));
     await soon();
   }
