@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -68,7 +67,7 @@ def findings(trace: Trace) -> Findings:
     spots = {
         "step": {str(number): (start, duration) for number, start, duration in spans},
         "kernel": _longest(trace, Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET),
-        "operator": _longest(trace, Kind.OPERATOR, Kind.ANNOTATION),
+        "operator": _longest(trace, Kind.OPERATOR, Kind.ANNOTATION, Kind.RUNTIME, Kind.OVERHEAD),
     }
     return Findings(_steps(found), idle, _memory(trace), spots)
 
@@ -125,10 +124,8 @@ def _memory(trace: Trace) -> list[Curve]:
 
 def _longest(trace: Trace, *kinds: Kind) -> dict[str, tuple[int, int]]:
     at = trace.of(*kinds)
-    at = at[np.lexsort((trace.dur[at], trace.name[at]))]
-    last = at[np.flatnonzero(np.diff(trace.name[at], append=-1))][:_MOST_NAMES]
-    name: Callable[[int], str] = trace.names.__getitem__
-    return {
-        name(i): (start, dur)
-        for i, start, dur in zip(*(column[last].tolist() for column in (trace.name, trace.ts, trace.dur)), strict=True)
-    }
+    names, label = trace.labels
+    at = at[np.lexsort((trace.dur[at], label[at]))]
+    last = at[np.flatnonzero(np.diff(label[at], append=-1))][:_MOST_NAMES]
+    columns = (label[last], trace.ts[last], trace.dur[last])
+    return {names[i]: (ts, dur) for i, ts, dur in zip(*(column.tolist() for column in columns), strict=True)}

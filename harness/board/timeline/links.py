@@ -45,8 +45,8 @@ def kernel(found: Kernel) -> dict[str, str]:
 
 
 def operator(found: Operator) -> dict[str, str]:
-    """Those that show the longest call of an operator."""
-    return {"kernel" if found.device_type == "device" else "operator": found.name}
+    """Those that show the longest call of an operator, or of the kernel that a row of a device is."""
+    return {"operator": found.name}
 
 
 def spot(arguments: Mapping[str, str], facts: Facts) -> Spot | None:
@@ -60,7 +60,7 @@ def spot(arguments: Mapping[str, str], facts: Facts) -> Spot | None:
     for kind in _NAMED:
         name = arguments.get(kind)
         if name is not None:
-            found = facts.spots.get(kind, {}).get(name)
+            found = facts.spots[kind].get(name) or _of_torchs_table(kind, name, facts)
             if found is None:
                 raise UsageError(f"the trace has no {kind} {name[:200]}")
             return Spot(str(found[0]), str(found[1]))
@@ -71,6 +71,11 @@ def spot(arguments: Mapping[str, str], facts: Facts) -> Spot | None:
         ts, dur = (_nanoseconds(arguments, name, 1) for name in ("ts", "dur"))
         return Spot(str(facts.clock + ts), str(dur), arguments.get("pid"), arguments.get("tid"))
     return None
+
+
+def _of_torchs_table(kind: str, name: str, facts: Facts) -> tuple[int, int] | None:
+    """Its rows of operators hold kernels too."""
+    return facts.spots["kernel"].get(name) if kind == "operator" else None
 
 
 def _nanoseconds(arguments: Mapping[str, str], name: str, scale: float) -> int:

@@ -17,10 +17,11 @@ from harness.board.timeline.app import TimelineApp
 from harness.errors import UsageError
 from harness.trace import analyze, read
 from tests.browser import Watched, chromium, opened  # noqa: F401
+from tests.launch import wait_until
 from tests.trace.conftest import annotation, kernel, op, python, recorded, runtime
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Frame
 
 READY_MS = 90_000
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>"
@@ -100,23 +101,41 @@ def test_perfetto_imports_every_slice_and_arrow(chromium: Browser, address: str,
         watched.assert_well()
 
 
-def test_a_link_opens_at_the_gap_with_its_slice_selected(chromium: Browser, address: str) -> None:  # noqa: F811
+def visible(frame: Frame) -> tuple[float, float]:
+    """The part of the trace's time that is in view, ns."""
+    low, high = frame.evaluate(
+        "() => { const {start, duration} = app.trace.timeline.visibleWindow;"
+        "return [Number(start.integral), Number(start.integral) + duration]; }"
+    )
+    return low, high
+
+
+def test_a_link_opens_at_the_gap_and_moves_to_a_step_without_loading_again(
+    chromium: Browser,  # noqa: F811
+    address: str,
+) -> None:
     report = analyze(read(recorded("lab5_cnn")))
-    gap = report.gaps[0]
-    with opened(chromium, address + urlencode({"file": "lab5_cnn", **links.gap(gap)})) as watched:
+    gap, step, first = report.gaps[0], report.steps[2], read(recorded("lab5_cnn")).start
+    start = first + gap.start_us * 1000
+    with opened(chromium, f"{address}file=lab5_cnn#{urlencode(links.gap(gap))}") as watched:
         loaded(watched)
         frame = watched.page.frames[1]
-        frame.get_by_text("Current Selection").wait_for()
         panel = frame.locator(".pf-details-shell")
         panel.wait_for()
         assert f"idle: {gap.reason.replace('_', ' ')}" in panel.inner_text()
-        low, high = frame.evaluate(
-            "() => { const {start, duration} = app.trace.timeline.visibleWindow;"
-            "return [Number(start.integral) , Number(start.integral) + duration]; }"
-        )
-        start = read(recorded("lab5_cnn")).start + gap.start_us * 1000
+        low, high = visible(frame)
         assert low <= start <= start + gap.duration_us * 1000 <= high
         assert high - low < 10 * gap.duration_us * 1000
+
+        watched.page.evaluate("(hash) => { location.hash = hash; }", urlencode(links.step(step)))
+        panel.get_by_text(f"step {step.number}").first.wait_for()
+        begins = first + step.start_us * 1000
+        wait_until(lambda: visible(frame)[1] >= begins + step.host_us * 1000, 10, "the step")
+        assert low < visible(frame)[0] <= begins
+
+        watched.page.evaluate("() => { location.hash = ''; }")
+        wait_until(lambda: visible(frame)[0] <= first and not panel.count(), 10, "the whole window")
+        assert len([url for url in watched.requests if "/trace?" in url]) == 1
         watched.assert_well()
 
 

@@ -1,4 +1,4 @@
-// Shows a spot of the trace: its slice selected, and some room to both sides.
+// Shows a spot of the trace, its slice selected and some room to both sides; or all of it.
 
 const ROOM = 2n;
 const PANEL_OPENS_MS = 300;
@@ -14,16 +14,23 @@ function query({ts, dur, pid, tid}) {
     order by extract_arg(track.source_arg_set_id, 'description') is '${thread}' desc, slice.id limit 1`;
 }
 
-export async function focus(trace, spot) {
-  if (!spot) return;
+async function select(trace, spot) {
   const found = (await trace.engine.query(query(spot))).iter({id: 0});
-  if (found.valid()) {
-    trace.selection.selectSqlEvent('slice', found.id, {switchToCurrentSelectionTab: true});
-    // The panel with the slice's arguments takes some of the rows' room.
-    await after(PANEL_OPENS_MS);
-    trace.selection.scrollToSelection();
-  }
+  if (!found.valid()) return;
+  trace.selection.selectSqlEvent('slice', found.id, {switchToCurrentSelectionTab: true});
+  // The panel with the slice's arguments takes some of the rows' room.
+  await after(PANEL_OPENS_MS);
+  trace.selection.scrollToSelection();
+}
+
+export async function focus(trace, spot) {
   const {start, end} = trace.traceInfo;
+  if (!spot) {
+    trace.selection.clearSelection();
+    trace.timeline.setViewportTime(start, end);
+    return;
+  }
+  await select(trace, spot);
   const [ts, dur] = [BigInt(spot.ts), BigInt(spot.dur)];
   const room = dur * ROOM + 1000n;
   const [low, high] = [ts - room < start ? start : ts - room, ts + dur + room > end ? end : ts + dur + room];

@@ -4,11 +4,14 @@ import {focus} from './focus.js';
 import {openPerfetto, show} from './perfetto.js';
 import {done, doing, failed, tell} from './state.js';
 
+// What the address says before and after its #. A change of what stands after it moves the view, and loads nothing anew.
+const said = () => new URLSearchParams([location.search, location.hash.slice(1)].flatMap((part) => [...new URLSearchParams(part)]));
+
 async function asked(name) {
-  const response = await fetch(name + location.search);
+  const response = await fetch(`${name}?${said()}`);
   if (response.ok) return response;
-  const said = await response.json().catch(() => ({error: response.statusText}));
-  throw new Error(said.error);
+  const {error} = await response.json().catch(() => ({error: response.statusText}));
+  throw new Error(error);
 }
 
 async function bytes(response) {
@@ -24,7 +27,7 @@ async function bytes(response) {
 }
 
 async function open() {
-  const theme = new URLSearchParams(location.search).get('theme');
+  const theme = said().get('theme');
   const dark = theme ? theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
   document.documentElement.classList.toggle('dark', dark);
   doing('Preparing the trace …');
@@ -38,7 +41,12 @@ async function open() {
   const frame = await perfetto;
   doing('Perfetto reads the trace …');
   const trace = await show(frame, buffer, facts.title);
-  await focus(trace, facts.spot);
+  if (facts.spot) await focus(trace, facts.spot);
+  window.addEventListener('hashchange', async () => {
+    const moved = await (await asked('facts')).json();
+    tell(moved);
+    await focus(trace, moved.spot);
+  });
   done();
 }
 
