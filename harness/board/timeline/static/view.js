@@ -26,12 +26,19 @@ async function bytes(response) {
   return new Blob(pieces).arrayBuffer();
 }
 
+async function move(trace) {
+  const facts = await (await asked('facts')).json();
+  tell(facts);
+  await focus(trace, facts.spot);
+}
+
 async function open() {
   const theme = said().get('theme');
   const dark = theme ? theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
   document.documentElement.classList.toggle('dark', dark);
   doing('Preparing the trace …');
   const perfetto = openPerfetto(document.getElementById('perfetto'), dark);
+  const where = location.hash;
   const [facts, buffer] = await Promise.all([
     asked('facts').then((response) => response.json()),
     asked('trace').then(bytes),
@@ -42,11 +49,8 @@ async function open() {
   doing('Perfetto reads the trace …');
   const trace = await show(frame, buffer, facts.title);
   if (facts.spot) await focus(trace, facts.spot);
-  window.addEventListener('hashchange', async () => {
-    const moved = await (await asked('facts')).json();
-    tell(moved);
-    await focus(trace, moved.spot);
-  });
+  if (location.hash !== where) await move(trace);
+  window.addEventListener('hashchange', () => move(trace));
   done();
 }
 
