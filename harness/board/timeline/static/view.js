@@ -26,6 +26,8 @@ async function bytes(response) {
   return new Blob(pieces).arrayBuffer();
 }
 
+const fail = (error) => failed(error.message);
+
 async function move(trace) {
   const facts = await (await asked('facts')).json();
   tell(facts);
@@ -50,8 +52,8 @@ async function open() {
   const trace = await show(frame, buffer, facts.title);
   if (facts.spot) await focus(trace, facts.spot);
   if (location.hash !== where) await move(trace);
-  window.addEventListener('hashchange', () => move(trace));
+  window.addEventListener('hashchange', () => move(trace).catch(fail));
   done();
 }
 
-open().catch((error) => failed(error.message));
+open().catch(fail);
