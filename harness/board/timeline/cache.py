@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -20,6 +22,17 @@ from harness.errors import UsageError
 
 MAX_BYTES = 2 * 2**30
 """On disk; the timelines that were asked for longest ago go first."""
+
+_PREFIX = "harness-timeline-"
+_LOCK = "lock"
+
+
+def _remove_leftovers() -> None:
+    """Remove the folders of servers that were killed: nobody holds their locks any more."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        with contextlib.suppress(OSError), lock.open("r+b") as found:
+            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,10 @@ class Cache:
     is ends that process and not the server."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="harness-timeline-"))
+        _remove_leftovers()
+        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self._held = (self._folder / _LOCK).open("wb")
+        fcntl.flock(self._held, fcntl.LOCK_EX)
         self._max_bytes = max_bytes
         self._known: OrderedDict[_Key, Prepared] = OrderedDict()
         self._lock = threading.Lock()
@@ -82,7 +98,7 @@ class Cache:
     def _prepare(self, path: Path) -> Prepared:
         self._count += 1
         folder = self._folder / str(self._count)
-        folder.mkdir()
+        folder.mkdir(parents=True)
         done = subprocess.run(
             [sys.executable, "-m", "harness.board.timeline", str(path), str(folder)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

@@ -17,6 +17,7 @@ from harness.board.timeline.app import TimelineApp, perfetto_version
 from harness.board.timeline.cache import Cache
 from harness.errors import UsageError
 from harness.trace import analyze, read
+from tests.launch import python
 from tests.trace.conftest import recorded
 
 MOUNT = "/data/plugin/windows/timeline/"
@@ -216,6 +217,19 @@ def test_the_cache_goes_with_its_owner(folder: Path) -> None:
     path = cache.prepared(folder / "matmul_64.json.gz").path
     del cache
     assert not path.exists()
+
+
+def test_what_a_killed_server_left_goes_and_what_a_living_one_holds_stays(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    living = Cache()
+    code = "import os; from harness.board.timeline.cache import Cache; kept = Cache(); os.kill(os.getpid(), 9)"
+    python("-c", code, cwd=tmp_path, TMPDIR=str(tmp_path))
+    assert len(list(tmp_path.iterdir())) == 2
+    another = Cache()
+    assert len(list(tmp_path.iterdir())) == 2
+    assert all(cache.prepared(folder / "matmul_64.json.gz").path.exists() for cache in (living, another))
 
 
 def test_a_preparation_that_is_killed_is_said_and_not_the_end(
