@@ -134,7 +134,8 @@ def test_a_link_opens_at_the_gap_and_moves_to_a_step_without_loading_again(
         assert low < visible(frame)[0] <= begins
 
         watched.page.evaluate("() => { location.hash = ''; }")
-        wait_until(lambda: visible(frame)[0] <= first and not panel.count(), 10, "the whole window")
+        wait_until(lambda: visible(frame)[0] <= first, 10, "the whole window")
+        assert frame.evaluate("() => app.trace.selection.selection.kind") == "empty"
         assert len([url for url in watched.requests if "/trace?" in url]) == 1
         watched.assert_well()
 
