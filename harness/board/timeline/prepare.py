@@ -35,6 +35,8 @@ MAX_JSON_BYTES = 2**30
 
 TIMELINE = "timeline.pftrace.gz"
 FACTS = "timeline.json"
+STEPS, IDLE = "steps", "idle"
+"""Rows of findings, and the categories of their slices."""
 _GZIP = 31  # zlib's word for a gzip header and the largest window
 _HOST_GROUP = "CPU"
 
@@ -155,7 +157,7 @@ class _Timeline:
         return groups
 
     def _of_findings(self) -> Iterator[tuple[Row, Slices]]:
-        for marks, name in ((self._found.steps, "steps"), *((idle, "idle") for idle in self._found.idle)):
+        for marks, name in ((self._found.steps, STEPS), *((idle, IDLE) for idle in self._found.idle)):
             if len(marks.start):
                 yield Row(self._groups[marks.device], name, (Rank.FINDINGS,), _NOTHING), self._of_marks(marks, name)
 

@@ -186,6 +186,14 @@ def test_links_of_a_report_point_to_slices(client: Client) -> None:
     assert spot({"ts": "17", "dur": "3"}) == (17, 3)
 
 
+def test_a_step_and_a_gap_are_told_from_spans_of_the_same_time(client: Client) -> None:
+    report = analyze(read(recorded("lab5_cnn")))
+    for arguments, category in ((links.step(report.steps[0]), "steps"), (links.gap(report.gaps[0]), "idle")):
+        answer = client.get(MOUNT + "facts", query_string={"file": "lab5_cnn.json.gz", **arguments}).json
+        assert answer is not None
+        assert answer["spot"]["category"] == category
+
+
 @pytest.mark.parametrize("arguments", [{"ts": "x"}, {"start_us": "nan"}, {"start_us": "1e400"}, {"ts": str(2**70)}])
 def test_times_that_are_none_are_said(client: Client, arguments: dict[str, str]) -> None:
     answer = client.get(MOUNT + "facts", query_string={"file": "lab5_cnn.json.gz", **arguments})

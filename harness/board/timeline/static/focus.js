@@ -5,13 +5,19 @@ const PANEL_OPENS_MS = 300;
 
 const after = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
+const text = (value) => (value === null ? 'null' : `'${value.replaceAll("'", "''")}'`);
+
 // What the file calls the thread stands in the description of its tracks.
-function query({ts, dur, pid, tid}) {
-  const thread = pid === null || tid === null ? null : `pid ${pid}, tid ${tid}`.replaceAll("'", "''");
+function query({ts, dur, pid, tid, category}) {
+  const thread = pid === null || tid === null ? null : `pid ${pid}, tid ${tid}`;
   return `
     select slice.id as id from slice join track on slice.track_id = track.id
     where slice.ts = ${BigInt(ts)} and slice.dur = ${BigInt(dur)}
-    order by extract_arg(track.source_arg_set_id, 'description') is '${thread}' desc, slice.id limit 1`;
+    order by
+      extract_arg(track.source_arg_set_id, 'description') = ${text(thread)} desc,
+      slice.category = ${text(category)} desc,
+      slice.id
+    limit 1`;
 }
 
 async function select(trace, spot) {

@@ -8,7 +8,8 @@ const soon = () => new Promise((resolve) => setTimeout(resolve, EVERY_MS));
 // Starts the UI; resolves to its window once it listens.
 export async function openPerfetto(frame, dark) {
   const settings = JSON.parse(localStorage.getItem('perfettoSettings') ?? '{}');
-  localStorage.setItem('perfettoSettings', JSON.stringify({...settings, theme: dark ? 'dark' : 'light'}));
+  const theme = dark ? 'dark' : 'light';
+  localStorage.setItem('perfettoSettings', JSON.stringify({timestampFormat: 'milliseconds', ...settings, theme}));
   const commands = encodeURIComponent(JSON.stringify(EXPANDED));
   frame.src = `perfetto/index.html#!/viewer?mode=embedded&hideSidebar=true&startupCommands=${commands}`;
   let listens = false;
