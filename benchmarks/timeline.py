@@ -117,7 +117,7 @@ def measured(browser: Browser, path: Path, rounds: int) -> list[Row]:
 
     interleaved({OURS: lambda: once(OURS, harness), THEIRS: lambda: once(THEIRS, vizviewer)}, rounds)
     rows = [
-        msgspec.structs.replace(row, name=f"{row.name}, {kind}", versus=f"{row.versus}, {kind}")
+        msgspec.structs.replace(row, name=f"{row.name}, {kind}", versus=row.versus)
         for kind, values in found.items()
         for row in against(values, THEIRS, "s")
     ]

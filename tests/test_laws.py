@@ -72,7 +72,9 @@ def test_the_board_serves_without_torch(tmp_path: Path) -> None:
     assert done.out.splitlines()[-1:] == ["['tensorboard']"], done.text
 
 
-@pytest.mark.parametrize("package", ["harness.trace", "harness.publish", "harness.report", "harness.compare"])
+@pytest.mark.parametrize(
+    "package", ["harness.trace", "harness.publish", "harness.report", "harness.compare", "harness.board.timeline"]
+)
 def test_findings_are_read_without_torch_hydra_or_tensorboard(package: str, tmp_path: Path) -> None:
     if find_spec(package) is None:
         pytest.skip(f"{package} is not there yet")

@@ -46,6 +46,13 @@ def test_timestamps_since_1970_are_exact_nanoseconds(whole: int, fraction: int):
     assert trace.ts.tolist() == [whole * 1000 + fraction]
 
 
+@given(st.integers(1_600_000_000_000_000, 1_900_000_000_000_000))
+def test_whole_microseconds_since_1970_are_exact_nanoseconds(whole: int):
+    """In nanoseconds, a double there holds only every 256th."""
+    trace = columns(decode(file_of(str(whole))), source=Path("x"))
+    assert trace.ts.tolist() == [whole * 1000]
+
+
 @pytest.mark.parametrize("path", EVERYONES, ids=stem)
 def test_every_event_is_counted_by_its_category_and_read_as_it_is_in_the_file(path: Path):
     document = json.loads(gzip.decompress(path.read_bytes()).decode("utf-8", "replace"), strict=False)

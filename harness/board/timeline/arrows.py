@@ -59,7 +59,9 @@ class _Slices:
         columns = (theirs, events.kind[theirs] == Kind.OPERATOR, events.thread[theirs], events.ts[theirs])
         self._exact: dict[tuple[bool, int, int], int] = {}
         for event, operator, thread, ts in zip(*(column.tolist() for column in columns), strict=True):
-            self._exact.setdefault((operator, thread, ts), event)
+            # Of those that start together: the outermost operator, which autograd numbers, and the innermost launch.
+            if not operator or (operator, thread, ts) not in self._exact:
+                self._exact[operator, thread, ts] = event
 
     def at(self, flow: Flow) -> int:
         """Its index; -1 for none."""

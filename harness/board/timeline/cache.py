@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
 import subprocess
@@ -20,6 +22,17 @@ from harness.errors import UsageError
 
 MAX_BYTES = 2 * 2**30
 """On disk; the timelines that were asked for longest ago go first."""
+
+_PREFIX = "harness-timeline-"
+_LOCK = "lock"
+
+
+def _remove_leftovers() -> None:
+    """Remove the folders of servers that were killed: nobody holds their locks any more."""
+    for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
+        with contextlib.suppress(OSError), lock.open("r+b") as found:
+            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(lock.parent, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -41,10 +54,14 @@ class Cache:
     is ends that process and not the server."""
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="harness-timeline-"))
+        _remove_leftovers()
+        self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self._held = (self._folder / _LOCK).open("wb")
+        fcntl.flock(self._held, fcntl.LOCK_EX)
         self._max_bytes = max_bytes
         self._known: OrderedDict[_Key, Prepared] = OrderedDict()
         self._lock = threading.Lock()
+        self._preparing = threading.Lock()
         self._count = 0
         weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
 
@@ -60,17 +77,28 @@ class Cache:
         except OSError as error:
             raise UsageError(f"{source.name} cannot be read: {error.strerror or error}") from error
         key = _Key(path, status.st_size, status.st_mtime_ns)
+        found = self._find(key)
+        if found is None:
+            with self._preparing:
+                found = self._find(key) or self._keep(key, self._prepare(path))
+        return found
+
+    def _find(self, key: _Key) -> Prepared | None:
         with self._lock:
-            if key not in self._known:
-                self._known[key] = self._prepare(path)
-                self._make_room()
-            self._known.move_to_end(key)
-            return self._known[key]
+            if key in self._known:
+                self._known.move_to_end(key)
+            return self._known.get(key)
+
+    def _keep(self, key: _Key, prepared: Prepared) -> Prepared:
+        with self._lock:
+            self._known[key] = prepared
+            self._make_room()
+        return prepared
 
     def _prepare(self, path: Path) -> Prepared:
         self._count += 1
         folder = self._folder / str(self._count)
-        folder.mkdir()
+        folder.mkdir(parents=True)
         done = subprocess.run(
             [sys.executable, "-m", "harness.board.timeline", str(path), str(folder)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},

@@ -118,62 +118,90 @@ def read_events(path: Path, max_json_bytes: int) -> Events:
 
 
 def _columns(batches: Iterable[list[_Event]]) -> Events:
-    names, categories, threads = _numbering(), _numbering(), _numbering()
-    flows: list[tuple[_Event, bool]] = []
-    labels: dict[tuple[str, Thread], str] = {}
-    hidden: dict[str, int] = {}
-    drawn: list[_Event] = []
-    for event in itertools.chain.from_iterable(batches):
-        phase = event.ph
-        timed = event.ts == event.ts
-        if phase == "X":
-            if timed and event.dur == event.dur:
-                drawn.append(event)
-        elif phase in "iI":
-            if timed and event.name != "[memory]":
-                drawn.append(event)
-        elif phase in "sf":
-            if timed:
-                flows.append((event, phase == "s"))
-        elif phase == "M":
-            _name(event, labels)
-        elif phase != "t":
-            hidden[phase] = hidden.get(phase, 0) + 1
-    ts = nanoseconds([event.ts for event in drawn])
-    is_instant = np.array([event.ph != "X" for event in drawn], bool)
-    dur = np.maximum(nanoseconds([event.dur if event.ph == "X" else 0.0 for event in drawn]), 0)
-    kept = ~astray(ts, dur)
-    if not kept.all():
-        drawn = list(itertools.compress(drawn, kept.tolist()))
-        ts, dur, is_instant = ts[kept], dur[kept], is_instant[kept]
-    category = np.array([categories[event.cat] for event in drawn], np.int64)
-    of_category = np.array([KIND_OF_CATEGORY.get(cat, Kind.OTHER) for cat in categories], np.int8)
-    kind = of_category[category] if len(category) else np.zeros(0, np.int8)
-    kind[is_instant] = Kind.OTHER
-    flow_ts = nanoseconds([event.ts for event, _ in flows])
-    thread = np.array([threads[event.pid, event.tid] for event in drawn], np.int64)
-    flow_thread = [threads[event.pid, event.tid] for event, _ in flows]
-    lanes = _numbering()
-    of_pair = np.array([lanes[_thread(*pair)] for pair in threads], np.int64)
-    return Events(
-        name=np.array([names[event.name] for event in drawn], np.int64),
-        thread=of_pair[thread] if len(thread) else thread,
-        flows=[
-            Flow(starts, (event.cat, event.id), int(of_pair[lane]), at)
-            for (event, starts), lane, at in zip(flows, flow_thread, flow_ts.tolist(), strict=True)
-        ],
-        names=list(names),
-        categories=list(categories),
-        threads=list(lanes),
-        labels=labels,
-        is_instant=is_instant,
-        kind=kind,
-        category=category,
-        ts=ts,
-        dur=dur,
-        arguments=[event.args if _has_arguments(event.args) else NO_ARGUMENTS for event in drawn],
-        hidden=hidden,
-    )
+    columns = _Columns()
+    for batch in batches:
+        columns.add(batch)
+    return columns.events()
+
+
+class _Columns:
+    """Columns as they grow. A batch of events is let go of before the next one is decoded."""
+
+    def __init__(self) -> None:
+        self._names, self._categories, self._pairs = _numbering(), _numbering(), _numbering()
+        self._parts: list[list[NDArray[Any]]] = []
+        self._arguments: list[Raw] = []
+        self._flows: list[tuple[bool, tuple[str, int | str], int, int]] = []
+        self._labels: dict[tuple[str, Thread], str] = {}
+        self._hidden: dict[str, int] = {}
+
+    def add(self, batch: list[_Event]) -> None:
+        drawn: list[_Event] = []
+        flows: list[_Event] = []
+        for event in batch:
+            phase = event.ph
+            timed = event.ts == event.ts
+            if phase == "X":
+                if timed and event.dur == event.dur:
+                    drawn.append(event)
+            elif phase in "iI":
+                if timed and event.name != "[memory]":
+                    drawn.append(event)
+            elif phase in "sf":
+                if timed:
+                    flows.append(event)
+            elif phase == "M":
+                _name(event, self._labels)
+            elif phase != "t":
+                self._hidden[phase] = self._hidden.get(phase, 0) + 1
+        names, categories, pairs = self._names, self._categories, self._pairs
+        self._parts.append(
+            [
+                np.array([event.ph != "X" for event in drawn], bool),
+                np.array([names[event.name] for event in drawn], np.int64),
+                np.array([categories[event.cat] for event in drawn], np.int64),
+                np.array([pairs[event.pid, event.tid] for event in drawn], np.int64),
+                nanoseconds([event.ts for event in drawn]),
+                np.maximum(nanoseconds([event.dur if event.ph == "X" else 0.0 for event in drawn]), 0),
+            ]
+        )
+        self._arguments += [event.args if _has_arguments(event.args) else NO_ARGUMENTS for event in drawn]
+        at = nanoseconds([event.ts for event in flows]).tolist()
+        self._flows += [
+            (event.ph == "s", (event.cat, event.id), pairs[event.pid, event.tid], ts)
+            for event, ts in zip(flows, at, strict=True)
+        ]
+
+    def events(self) -> Events:
+        """All that were added."""
+        if not self._parts:
+            self.add([])
+        is_instant, name, category, pair, ts, dur = (np.concatenate(part) for part in zip(*self._parts, strict=True))
+        self._parts.clear()
+        kept = ~astray(ts, dur)
+        arguments = list(itertools.compress(self._arguments, kept.tolist()))
+        is_instant, name, category, pair, ts, dur = (
+            column[kept] for column in (is_instant, name, category, pair, ts, dur)
+        )
+        of_category = np.array([KIND_OF_CATEGORY.get(cat, Kind.OTHER) for cat in self._categories], np.int8)
+        threads = _numbering()
+        of_pair = np.array([threads[_thread(*both)] for both in self._pairs], np.int64)
+        return Events(
+            names=list(self._names),
+            categories=list(self._categories),
+            threads=list(threads),
+            labels=self._labels,
+            is_instant=is_instant,
+            kind=np.where(is_instant, np.int8(Kind.OTHER), of_category[category] if len(category) else np.int8(0)),
+            name=name,
+            category=category,
+            thread=of_pair[pair] if len(pair) else pair,
+            ts=ts,
+            dur=dur,
+            arguments=arguments,
+            flows=[Flow(starts, key, int(of_pair[both]), at) for starts, key, both, at in self._flows],
+            hidden=self._hidden,
+        )
 
 
 def _has_arguments(arguments: Raw) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,6 +19,7 @@ Ints = NDArray[np.int64]
 
 HOST = -1
 _MOST_NAMES = 20_000
+_DAY = 86_400 * 10**9
 _json = msgspec.json.Encoder().encode
 
 
@@ -67,7 +67,7 @@ def findings(trace: Trace) -> Findings:
     spots = {
         "step": {str(number): (start, duration) for number, start, duration in spans},
         "kernel": _longest(trace, Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET),
-        "operator": _longest(trace, Kind.OPERATOR, Kind.ANNOTATION),
+        "operator": _longest(trace, Kind.OPERATOR, Kind.ANNOTATION, Kind.RUNTIME, Kind.OVERHEAD),
     }
     return Findings(_steps(found), idle, _memory(trace), spots)
 
@@ -111,11 +111,12 @@ def _words(cause: str) -> str:
 def _memory(trace: Trace) -> list[Curve]:
     """Allocated and reserved bytes of each allocator that tells them."""
     events = trace.allocations
+    near = np.abs(events.ts - trace.start) < _DAY
     device = np.where(np.isin(events.device_type, CPU_DEVICE_TYPES), HOST, events.device)
     curves = []
     for index in np.unique(device).tolist():
         for name, values in (("memory allocated", events.allocated), ("memory reserved", events.reserved)):
-            at = np.flatnonzero((device == index) & (values >= 0))
+            at = np.flatnonzero(near & (device == index) & (values >= 0))
             if values[at].any():
                 curves.append(Curve(int(index), name, events.ts[at], values[at]))
     return curves
@@ -123,10 +124,8 @@ def _memory(trace: Trace) -> list[Curve]:
 
 def _longest(trace: Trace, *kinds: Kind) -> dict[str, tuple[int, int]]:
     at = trace.of(*kinds)
-    at = at[np.lexsort((trace.dur[at], trace.name[at]))]
-    last = at[np.flatnonzero(np.diff(trace.name[at], append=-1))][:_MOST_NAMES]
-    name: Callable[[int], str] = trace.names.__getitem__
-    return {
-        name(i): (start, dur)
-        for i, start, dur in zip(*(column[last].tolist() for column in (trace.name, trace.ts, trace.dur)), strict=True)
-    }
+    names, label = trace.labels
+    at = at[np.lexsort((trace.dur[at], label[at]))]
+    last = at[np.flatnonzero(np.diff(label[at], append=-1))][:_MOST_NAMES]
+    columns = (label[last], trace.ts[last], trace.dur[last])
+    return {names[i]: (ts, dur) for i, ts, dur in zip(*(column.tolist() for column in columns), strict=True)}

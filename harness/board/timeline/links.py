@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from harness.board.timeline.prepare import Facts
+from harness.board.timeline.prepare import IDLE, STEPS, Facts
 from harness.errors import UsageError
 from harness.trace.schema import Gap, Kernel, Operator, Step
 
@@ -20,13 +20,14 @@ _FURTHEST = 2**62
 
 
 class Spot(msgspec.Struct, frozen=True):
-    """A time on the timeline's clock, in ns, and the thread where it is known."""
+    """A time on the timeline's clock, in ns, and what tells its slice from others of that time, where it is known."""
 
     ts: str
     """A decimal number: JavaScript's own numbers hold no nanoseconds."""
     dur: str
     pid: str | None = None
     tid: str | None = None
+    category: str | None = None
 
 
 def gap(found: Gap) -> dict[str, str]:
@@ -45,8 +46,8 @@ def kernel(found: Kernel) -> dict[str, str]:
 
 
 def operator(found: Operator) -> dict[str, str]:
-    """Those that show the longest call of an operator."""
-    return {"kernel" if found.device_type == "device" else "operator": found.name}
+    """Those that show the longest call of an operator, or of the kernel that a row of a device is."""
+    return {"operator": found.name}
 
 
 def spot(arguments: Mapping[str, str], facts: Facts) -> Spot | None:
@@ -60,17 +61,22 @@ def spot(arguments: Mapping[str, str], facts: Facts) -> Spot | None:
     for kind in _NAMED:
         name = arguments.get(kind)
         if name is not None:
-            found = facts.spots.get(kind, {}).get(name)
+            found = facts.spots[kind].get(name) or _of_torchs_table(kind, name, facts)
             if found is None:
                 raise UsageError(f"the trace has no {kind} {name[:200]}")
-            return Spot(str(found[0]), str(found[1]))
+            return Spot(str(found[0]), str(found[1]), category=STEPS if kind == "step" else None)
     if "start_us" in arguments:
         start, duration = (_nanoseconds(arguments, name, 1000.0) for name in ("start_us", "duration_us"))
-        return Spot(str(facts.start + start), str(duration))
+        return Spot(str(facts.start + start), str(duration), category=IDLE)
     if "ts" in arguments:
         ts, dur = (_nanoseconds(arguments, name, 1) for name in ("ts", "dur"))
         return Spot(str(facts.clock + ts), str(dur), arguments.get("pid"), arguments.get("tid"))
     return None
+
+
+def _of_torchs_table(kind: str, name: str, facts: Facts) -> tuple[int, int] | None:
+    """Its rows of operators hold kernels too."""
+    return facts.spots["kernel"].get(name) if kind == "operator" else None
 
 
 def _nanoseconds(arguments: Mapping[str, str], name: str, scale: float) -> int:

@@ -8,8 +8,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -19,10 +18,11 @@ from numpy.typing import NDArray
 
 from harness.board.timeline import perfetto
 from harness.board.timeline.arrows import arrows
+from harness.board.timeline.drawing import Drawn, Texts, Tracks
 from harness.board.timeline.events import Events, read_events
 from harness.board.timeline.findings import HOST, Findings, Marks, findings
-from harness.board.timeline.lanes import Brackets, nested
-from harness.board.timeline.perfetto import EventType, Packets, Track, Unit
+from harness.board.timeline.lanes import nested
+from harness.board.timeline.perfetto import Unit
 from harness.board.timeline.rows import Rank, Row, Slices, device_group, rows
 from harness.trace import Trace, read
 from harness.trace.collector import without_collector
@@ -30,14 +30,15 @@ from harness.trace.columns import Kind
 
 Ints = NDArray[np.int64]
 
-MAX_JSON_BYTES = 2 * 2**30
-"""A browser's engine holds four times as much at most."""
+MAX_JSON_BYTES = 2**30
+"""Three million events, which take a browser minutes."""
 
 TIMELINE = "timeline.pftrace.gz"
 FACTS = "timeline.json"
+STEPS, IDLE = "steps", "idle"
+"""Rows of findings, and the categories of their slices."""
 _GZIP = 31  # zlib's word for a gzip header and the largest window
 _HOST_GROUP = "CPU"
-_PACKETS_A_BLOCK = 1 << 16
 
 
 class Facts(msgspec.Struct, kw_only=True):
@@ -90,18 +91,19 @@ class _Timeline:
 
     def __init__(self, trace: Trace, events: Events, found: Findings) -> None:
         self._trace, self._events, self._found = trace, events, found
-        self._names, self._categories = _Texts(events.names), _Texts(events.categories)
+        self._names, self._categories = Texts(events.names), Texts(events.categories)
         names = {device.id: device.name for device in trace.devices}
         self._rows = rows(events, names)
         self._groups = self._group_names(names)
-        self._clock = -min(0, *(int(ts.min()) for ts in (events.ts, trace.allocations.ts) if len(ts)), 0)
+        earliest = [int(ts.min()) for ts in (events.ts, *(curve.ts for curve in found.memory)) if len(ts)]
+        self._clock = -min([*earliest, 0])
         self._slices = self._arrows = self._moved = self._clipped = 0
 
     def blocks(self) -> Iterator[bytes]:
-        """The file, a few megabytes at a time."""
+        """The file, a megabyte or so at a time."""
         of_event, self._arrows = arrows(self._events)
-        tracks = _Tracks()
-        drawn = _Drawn()
+        tracks = Tracks()
+        drawn = Drawn()
         every = [
             (row, _of_file(self._events, row), [of_event.get(i, b"") for i in row.at.tolist()]) for row in self._rows
         ]
@@ -155,7 +157,7 @@ class _Timeline:
         return groups
 
     def _of_findings(self) -> Iterator[tuple[Row, Slices]]:
-        for marks, name in ((self._found.steps, "steps"), *((idle, "idle") for idle in self._found.idle)):
+        for marks, name in ((self._found.steps, STEPS), *((idle, IDLE) for idle in self._found.idle)):
             if len(marks.start):
                 yield Row(self._groups[marks.device], name, (Rank.FINDINGS,), _NOTHING), self._of_marks(marks, name)
 
@@ -190,81 +192,3 @@ def _of_file(events: Events, row: Row) -> Slices:
         is_instant=events.is_instant[at],
         flexible=events.kind[at] == Kind.PYTHON,
     )
-
-
-class _Texts:
-    """Texts by number, to which more can be added."""
-
-    def __init__(self, first: Sequence[str]) -> None:
-        self.all = list(first)
-        self._numbers = {text: number for number, text in enumerate(first)}
-
-    def __getitem__(self, text: str) -> int:
-        if text not in self._numbers:
-            self._numbers[text] = len(self.all)
-            self.all.append(text)
-        return self._numbers[text]
-
-
-class _Tracks:
-    """Tracks in the order of their ranks."""
-
-    def __init__(self) -> None:
-        self._of_group: defaultdict[str, list[tuple[int, Row, Unit | None]]] = defaultdict(list)
-        self._count = 0
-
-    def add(self, row: Row, unit: Unit | None = None) -> int:
-        """One more track of this row; its uuid."""
-        self._count += 1
-        self._of_group[row.group].append((self._count, row, unit))
-        return self._count
-
-    def described(self) -> Iterable[Track]:
-        for number, group in enumerate(sorted(self._of_group), start=1):
-            members = sorted(self._of_group[group], key=lambda member: member[1].rank)
-            parent = self._count + number
-            yield Track(parent, group, rank=number)
-            for rank, (uuid, row, unit) in enumerate(members):
-                yield Track(uuid, row.name, parent, rank, row.description, unit)
-
-
-class _Drawn:
-    """Slices of all rows, and their brackets in the order of time."""
-
-    def __init__(self) -> None:
-        self._arguments: list[object] = []
-        self._flows: list[bytes] = []
-        self._columns: list[list[Ints]] = []
-
-    def add(self, slices: Slices, flows: Sequence[bytes], brackets: Brackets, uuids: Ints) -> None:
-        kept = ~(brackets.is_end & slices.is_instant[brackets.event])
-        event = brackets.event[kept]
-        kind = np.where(slices.is_instant[event], EventType.INSTANT, EventType.SLICE_BEGIN)
-        kind[brackets.is_end[kept]] = EventType.SLICE_END
-        self._columns.append(
-            [
-                kind,
-                brackets.ts[kept],
-                uuids[brackets.lane[kept]],
-                slices.name[event] + 1,
-                slices.category[event] + 1,
-                event + len(self._arguments),
-            ]
-        )
-        self._arguments += slices.arguments
-        self._flows += flows
-
-    def blocks(self, clock: int) -> Iterator[bytes]:
-        if not self._columns:
-            return
-        columns = [np.concatenate(parts) for parts in zip(*self._columns, strict=True)]
-        order = np.argsort(columns[1], kind="stable")
-        for low in range(0, len(order), _PACKETS_A_BLOCK):
-            block = order[low : low + _PACKETS_A_BLOCK]
-            kind, ts, track, name, category, event = (column[block] for column in columns)
-            events = event.tolist()
-            yield perfetto.events(
-                Packets(kind, ts + clock, track, name, category),
-                [self._arguments[i] for i in events],
-                [self._flows[i] for i in events],
-            )

@@ -17,6 +17,7 @@ from harness.board.timeline.app import TimelineApp, perfetto_version
 from harness.board.timeline.cache import Cache
 from harness.errors import UsageError
 from harness.trace import analyze, read
+from tests.launch import python
 from tests.trace.conftest import recorded
 
 MOUNT = "/data/plugin/windows/timeline/"
@@ -180,10 +181,17 @@ def test_links_of_a_report_point_to_slices(client: Client) -> None:
     assert spot(links.kernel(kernel)) in slices
     assert spot(links.kernel(kernel))[1] == round(kernel.max_us * 1000)
     assert spot(links.step(step)) == (trace.start + round(step.start_us * 1000), round(step.host_us * 1000))
-    rows = [row for row in report.operators if row.name in ("aten::convolution", report.kernels[1].name)]
-    assert len(rows) == 2
-    assert all(spot(links.operator(row)) in slices for row in rows)
+    assert {row.device_type for row in report.operators} == {"cpu", "device"}
+    assert all(spot(links.operator(row)) in slices for row in report.operators)
     assert spot({"ts": "17", "dur": "3"}) == (17, 3)
+
+
+def test_a_step_and_a_gap_are_told_from_spans_of_the_same_time(client: Client) -> None:
+    report = analyze(read(recorded("lab5_cnn")))
+    for arguments, category in ((links.step(report.steps[0]), "steps"), (links.gap(report.gaps[0]), "idle")):
+        answer = client.get(MOUNT + "facts", query_string={"file": "lab5_cnn.json.gz", **arguments}).json
+        assert answer is not None
+        assert answer["spot"]["category"] == category
 
 
 @pytest.mark.parametrize("arguments", [{"ts": "x"}, {"start_us": "nan"}, {"start_us": "1e400"}, {"ts": str(2**70)}])
@@ -217,6 +225,19 @@ def test_the_cache_goes_with_its_owner(folder: Path) -> None:
     path = cache.prepared(folder / "matmul_64.json.gz").path
     del cache
     assert not path.exists()
+
+
+def test_what_a_killed_server_left_goes_and_what_a_living_one_holds_stays(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    living = Cache()
+    code = "import os; from harness.board.timeline.cache import Cache; kept = Cache(); os.kill(os.getpid(), 9)"
+    python("-c", code, cwd=tmp_path, TMPDIR=str(tmp_path))
+    assert len(list(tmp_path.iterdir())) == 2
+    another = Cache()
+    assert len(list(tmp_path.iterdir())) == 2
+    assert all(cache.prepared(folder / "matmul_64.json.gz").path.exists() for cache in (living, another))
 
 
 def test_a_preparation_that_is_killed_is_said_and_not_the_end(

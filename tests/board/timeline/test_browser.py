@@ -17,10 +17,11 @@ from harness.board.timeline.app import TimelineApp
 from harness.errors import UsageError
 from harness.trace import analyze, read
 from tests.browser import Watched, chromium, opened  # noqa: F401
+from tests.launch import wait_until
 from tests.trace.conftest import annotation, kernel, op, python, recorded, runtime
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser
+    from playwright.sync_api import Browser, Frame
 
 READY_MS = 90_000
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>"
@@ -33,6 +34,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A server of every recorded trace, and of a few that were written for it."""
     folder = tmp_path_factory.mktemp("traces")
     events = [
+        op("its twin on another thread", 1, 50, 1, tid=0),
         annotation(EVIL, 1, 50),
         runtime("cudaLaunchKernel", 10, 2, 1),
         kernel(EVIL, 20, 9, 1),
@@ -99,23 +101,42 @@ def test_perfetto_imports_every_slice_and_arrow(chromium: Browser, address: str,
         watched.assert_well()
 
 
-def test_a_link_opens_at_the_gap_with_its_slice_selected(chromium: Browser, address: str) -> None:  # noqa: F811
+def visible(frame: Frame) -> tuple[float, float]:
+    """The part of the trace's time that is in view, ns."""
+    low, high = frame.evaluate(
+        "() => { const {start, duration} = app.trace.timeline.visibleWindow;"
+        "return [Number(start.integral), Number(start.integral) + duration]; }"
+    )
+    return low, high
+
+
+def test_a_link_opens_at_the_gap_and_moves_to_a_step_without_loading_again(
+    chromium: Browser,  # noqa: F811
+    address: str,
+) -> None:
     report = analyze(read(recorded("lab5_cnn")))
-    gap = report.gaps[0]
-    with opened(chromium, address + urlencode({"file": "lab5_cnn", **links.gap(gap)})) as watched:
+    gap, step, first = report.gaps[0], report.steps[2], read(recorded("lab5_cnn")).start
+    start = first + gap.start_us * 1000
+    with opened(chromium, f"{address}file=lab5_cnn#{urlencode(links.gap(gap))}") as watched:
         loaded(watched)
         frame = watched.page.frames[1]
-        frame.get_by_text("Current Selection").wait_for()
         panel = frame.locator(".pf-details-shell")
         panel.wait_for()
         assert f"idle: {gap.reason.replace('_', ' ')}" in panel.inner_text()
-        low, high = frame.evaluate(
-            "() => { const {start, duration} = app.trace.timeline.visibleWindow;"
-            "return [Number(start.integral) , Number(start.integral) + duration]; }"
-        )
-        start = read(recorded("lab5_cnn")).start + gap.start_us * 1000
+        low, high = visible(frame)
         assert low <= start <= start + gap.duration_us * 1000 <= high
         assert high - low < 10 * gap.duration_us * 1000
+
+        watched.page.evaluate("(hash) => { location.hash = hash; }", urlencode(links.step(step)))
+        panel.get_by_text(f"step {step.number}").first.wait_for()
+        begins = first + step.start_us * 1000
+        wait_until(lambda: visible(frame)[1] >= begins + step.host_us * 1000, 10, "the step")
+        assert low < visible(frame)[0] <= begins
+
+        watched.page.evaluate("() => { location.hash = ''; }")
+        wait_until(lambda: visible(frame)[0] <= first, 10, "the whole window")
+        assert frame.evaluate("() => app.trace.selection.selection.kind") == "empty"
+        assert len([url for url in watched.requests if "/trace?" in url]) == 1
         watched.assert_well()
 
 
@@ -135,7 +156,8 @@ def test_a_kernel_is_selected_below_a_deep_stack_and_lies_in_view(chromium: Brow
 
 
 def test_names_are_text_whatever_they_hold(chromium: Browser, address: str) -> None:  # noqa: F811
-    with opened(chromium, address + urlencode({"file": "evil.json", "kernel": EVIL})) as watched:
+    spot = {"ts": 1_000, "dur": 50_000, "pid": 1, "tid": 1}
+    with opened(chromium, address + urlencode({"file": "evil.json", **spot})) as watched:
         watched.page.on("dialog", lambda dialog: watched.wrong.append(f"a dialog: {dialog.message}"))
         query = loaded(watched)
         frame = watched.page.frames[1]

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from harness.board.timeline.prepare import TIMELINE, Facts, prepare
 from harness.trace import TraceError, analyze
@@ -188,6 +190,38 @@ def test_arrows_hold_on_to_slices_that_are_moved(tmp_path: Path) -> None:
     assert (facts.moved, facts.arrows) == (1, 2)
     assert flows == {"a": [1], "b": [2]}
     assert [slice.flows for slice in timeline.slices if slice.category == "cuda_runtime"] == [[1], [2]]
+
+
+Launches = list[tuple[int, int, int, int]]
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 40), st.integers(0, 20), st.integers(0, 12), st.integers(7, 8)),
+        max_size=20,
+        unique_by=(lambda launch: launch[0], lambda launch: (launch[1], launch[3])),
+    )
+)
+def test_whatever_overlaps_is_drawn_with_its_arrows(tmp_path: Path, launches: Launches) -> None:
+    """Each tuple: when it is launched, when it runs, for how long, and on which stream."""
+    events: list[dict[str, Any]] = [runtime("cudaLaunchKernel", 0, 100, 0)]
+    for id, (launched, starts, lasts, stream) in enumerate(launches, start=1):
+        common = {"cat": "ac2g", "name": "ac2g", "id": id}
+        events += [runtime("cudaLaunchKernel", launched, 3, id), kernel("k", starts, lasts, id, stream=stream)]
+        events += [common | {"ph": "s", "pid": 1, "tid": 1, "ts": launched}]
+        events += [common | {"ph": "f", "pid": 0, "tid": stream, "ts": starts, "bp": "e"}]
+    timeline, facts = of_events(tmp_path, events)
+    drawn = {(s.args["correlation"], s.category): s for s in of_file(timeline)}
+    for id, (launched, starts, lasts, stream) in enumerate(launches, start=1):
+        launch, found = drawn[id, "cuda_runtime"], drawn[id, "kernel"]
+        assert (launch.ts, launch.dur) == (launched * 1000, 3000)
+        assert (found.ts, found.dur) == (starts * 1000, lasts * 1000)
+        assert f"stream {stream}" in timeline.path(found.track)
+        assert len(launch.flows) == 1
+        assert launch.flows == found.flows
+    assert facts.arrows == len(launches)
+    assert facts.file_slices == 2 * len(launches) + 1
 
 
 def test_every_phase_that_is_not_drawn_is_said(tmp_path: Path) -> None:

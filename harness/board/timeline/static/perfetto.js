@@ -8,7 +8,8 @@ const soon = () => new Promise((resolve) => setTimeout(resolve, EVERY_MS));
 // Starts the UI; resolves to its window once it listens.
 export async function openPerfetto(frame, dark) {
   const settings = JSON.parse(localStorage.getItem('perfettoSettings') ?? '{}');
-  localStorage.setItem('perfettoSettings', JSON.stringify({...settings, theme: dark ? 'dark' : 'light'}));
+  const theme = dark ? 'dark' : 'light';
+  localStorage.setItem('perfettoSettings', JSON.stringify({timestampFormat: 'milliseconds', ...settings, theme}));
   const commands = encodeURIComponent(JSON.stringify(EXPANDED));
   frame.src = `perfetto/index.html#!/viewer?mode=embedded&hideSidebar=true&startupCommands=${commands}`;
   let listens = false;
@@ -29,7 +30,7 @@ export async function show(perfetto, buffer, title) {
   const message = {perfetto: {buffer, title, fileName: title, localOnly: true, keepApiOpen: true}};
   perfetto.postMessage(message, location.origin, [buffer]);
   while (!perfetto.document.querySelector('.pf-track')) {
-    const said = perfetto.document.querySelector('.pf-error-dialog, .modal-dialog')?.innerText;
+    const said = perfetto.document.querySelector('.pf-modal-dialog')?.innerText;
     if (said) throw new Error(said.slice(0, 500));
     await soon();
   }

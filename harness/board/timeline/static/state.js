@@ -27,9 +27,8 @@ export function tell(facts) {
   if (facts.moved) told.push(`${count(facts.moved, 'overlapping slice')} on lanes of their own`);
   if (facts.clipped) told.push(`${count(facts.clipped, 'Python frame')} cut short`);
   at('facts').textContent = told.join(' · ');
-  if (!facts.notes.length) return;
   const notes = at('notes');
-  notes.hidden = false;
+  notes.hidden = !facts.notes.length;
   notes.querySelector('summary').textContent = facts.lost
     ? `damaged file: ${count(facts.lost, 'event')} lost`
     : count(facts.notes.length, 'note');

@@ -4,11 +4,14 @@ import {focus} from './focus.js';
 import {openPerfetto, show} from './perfetto.js';
 import {done, doing, failed, tell} from './state.js';
 
+// What the address says before and after its #. A change of what stands after it moves the view, and loads nothing anew.
+const said = () => new URLSearchParams([location.search, location.hash.slice(1)].flatMap((part) => [...new URLSearchParams(part)]));
+
 async function asked(name) {
-  const response = await fetch(name + location.search);
+  const response = await fetch(`${name}?${said()}`);
   if (response.ok) return response;
-  const said = await response.json().catch(() => ({error: response.statusText}));
-  throw new Error(said.error);
+  const {error} = await response.json().catch(() => ({error: response.statusText}));
+  throw new Error(error);
 }
 
 async function bytes(response) {
@@ -23,11 +26,21 @@ async function bytes(response) {
   return new Blob(pieces).arrayBuffer();
 }
 
+const fail = (error) => failed(error.message);
+
+async function move(trace) {
+  const facts = await (await asked('facts')).json();
+  tell(facts);
+  await focus(trace, facts.spot);
+}
+
 async function open() {
-  const dark = (new URLSearchParams(location.search).get('theme') ?? '') === 'dark';
+  const theme = said().get('theme');
+  const dark = theme ? theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
   document.documentElement.classList.toggle('dark', dark);
   doing('Preparing the trace …');
   const perfetto = openPerfetto(document.getElementById('perfetto'), dark);
+  const where = location.hash;
   const [facts, buffer] = await Promise.all([
     asked('facts').then((response) => response.json()),
     asked('trace').then(bytes),
@@ -37,8 +50,10 @@ async function open() {
   const frame = await perfetto;
   doing('Perfetto reads the trace …');
   const trace = await show(frame, buffer, facts.title);
-  await focus(trace, facts.spot);
+  if (facts.spot) await focus(trace, facts.spot);
+  if (location.hash !== where) await move(trace);
+  window.addEventListener('hashchange', () => move(trace).catch(fail));
   done();
 }
 
-open().catch((error) => failed(error.message));
+open().catch(fail);
