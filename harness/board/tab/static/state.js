@@ -17,14 +17,14 @@ export function read() {
 export function link(state) {
   const url = new URL(host.location.href);
   const pieces = url.hash.slice(1).split("&").filter((piece) => !decode(piece).startsWith(PREFIX));
-  if (!pieces[0] || pieces[0].includes("=")) pieces.unshift("windows");
+  if (pieces[0]?.includes("=")) pieces.unshift("");
+  pieces[0] = "windows";
   for (const [name, value] of Object.entries(state)) {
     if (value !== null && value !== undefined && value !== "") {
       pieces.push(`${encodeURIComponent(PREFIX + name)}=${encodeURIComponent(value)}`);
     }
   }
-  pieces[0] = host === window ? pieces[0] : "windows";
-  url.hash = pieces.filter(Boolean).join("&");
+  url.hash = pieces.join("&");
   return url.toString();
 }
 
