@@ -42,7 +42,9 @@ def repair() -> RepairState:
 def _repair() -> RepairState:
     at = pinned.folder()
     if at is None:
-        return RepairState(False, f"profiler plugin: not installed (pip install {pinned.DISTRIBUTION}=={pinned.VERSION})")
+        return RepairState(
+            False, f"profiler plugin: not installed (pip install {pinned.DISTRIBUTION}=={pinned.VERSION})"
+        )
     difference = pinned.difference(at)
     if difference is not None:
         return RepairState(False, f"profiler plugin: untouched, with its known faults, because {difference}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 from harness.board.official.normalise import COLLECTIVES
@@ -73,7 +74,7 @@ def _keep_every_step(event_parser: Any) -> None:
         if self.cpu_max_ts < self.cpu_min_ts:  # nothing ran on the host
             self.steps = [(self.global_min_ts, self.global_max_ts)]
         ends = [end for _, end in self.steps]
-        self.steps = _Steps([self.steps[0], *zip(ends, ends[1:], strict=False)])
+        self.steps = _Steps([self.steps[0], *itertools.pairwise(ends)])
         self.steps.on_host = on_host
 
     event_parser.StepParser._update_steps_duration = _update_steps_duration

@@ -18,7 +18,9 @@ def paired(stats: Any) -> Any:
     them by their place. An operator that one side lacks is there with zeros."""
     left = {row.name: row for row in stats.left.op_aggs}
     right = {row.name: row for row in stats.right.op_aggs}
-    names = sorted(left | right, key=lambda name: -max(side[name].host_duration for side in (left, right) if name in side))
+    names = sorted(
+        left | right, key=lambda name: -max(side[name].host_duration for side in (left, right) if name in side)
+    )
     for side, rows in ((stats.left, left), (stats.right, right)):
         side.op_aggs = [_whole(rows[name]) if name in rows else _nothing(name) for name in names]
     for child in stats.children:

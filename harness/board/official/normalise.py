@@ -290,8 +290,7 @@ class _Events:
     def _allocations(self) -> list[Event]:
         times = nanoseconds([event["ts"] for event in self._instants]).tolist()
         return [
-            event
-            | {"ts": self._us(time), "tid": self._threads.get((event.get("pid", 0), event.get("tid", 0)), -1)}
+            event | {"ts": self._us(time), "tid": self._threads.get((event.get("pid", 0), event.get("tid", 0)), -1)}
             for event, time in sorted(zip(self._instants, times, strict=True), key=lambda pair: pair[1])
         ]
 

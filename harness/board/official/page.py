@@ -46,7 +46,9 @@ CHANGES = (
     Change("c&&Ir.viewsGet(c).then", "c&&Ir.viewsGet(c,{query:{worker:x,span:N}}).then"),
     Change("filter(Boolean);R(e)}))}),[c])", "filter(Boolean);R(e)}))}),[c,x,N,d])"),
     Change('var n;_(null!==(n=Yk(P))&&void 0!==n?n:"")}),[P])', 'P.includes(I)||_(Yk(P)||"")}),[P])'),
-    Change("workersGet(c,I).then((function(n){v(n)}))}),[c,I])", "workersGet(c,I).then((function(n){v(n)}))}),[c,I,d])"),
+    Change(
+        "workersGet(c,I).then((function(n){v(n)}))}),[c,I])", "workersGet(c,I).then((function(n){v(n)}))}),[c,I,d])"
+    ),
     Change('var n;w(null!==(n=Yk(b))&&void 0!==n?n:"")}),[b])', 'b.includes(x)||w(Yk(b)||"")}),[b])'),
     Change("spansGet(c,x).then((function(n){C(n)}))}),[c,x])", "spansGet(c,x).then((function(n){C(n)}))}),[c,x,d])"),
     # Spans are in order; the newest is shown first.

@@ -94,4 +94,3 @@ def main() -> None:
     thread = threading.Thread(target=serve, args=(sys.stdin.buffer, answers))
     thread.start()
     thread.join()
-

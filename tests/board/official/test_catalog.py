@@ -25,9 +25,7 @@ def touch(path: Path) -> Path:
 def test_a_runs_windows_are_the_spans_of_one_run_in_the_order_of_their_steps(tmp_path: Path) -> None:
     for step in (1000, 4, 120):
         add_window(tmp_path / "exp" / "run", step, "matmul_64", "matmul_64")
-    assert listed(tmp_path) == {
-        "exp/run": {span: ["host_0", "host_1"] for span in ("step 4", "step 120", "step 1000")}
-    }
+    assert listed(tmp_path) == {"exp/run": {span: ["host_0", "host_1"] for span in ("step 4", "step 120", "step 1000")}}
     assert list(listed(tmp_path)["exp/run"]) == ["step 4", "step 120", "step 1000"]
 
 

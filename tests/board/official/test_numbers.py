@@ -133,12 +133,16 @@ def test_communication_is_that_of_the_kernels_on_the_device() -> None:
         (device,) = found.device
         # Kernels of steps before the window are in the report's time and in no step of it.
         assert costs(name)["Communication"] * len(found.steps) <= device.communication_us
-    assert costs("ddp_straggler_rank1.rank0")["Communication"] > 100 * costs("ddp_straggler_rank1.rank1")["Communication"]
+    assert (
+        costs("ddp_straggler_rank1.rank0")["Communication"] > 100 * costs("ddp_straggler_rank1.rank1")["Communication"]
+    )
 
 
 def test_the_distributed_view_tells_waiting_from_transfer_and_knows_the_bytes() -> None:
     answers = [shown(trace(f"ddp_straggler_rank1.rank{rank}")) for rank in (0, 1)]
-    answers = [Answer(answer.profile, renamed(answer.distributed, f"host_{rank}")) for rank, answer in enumerate(answers)]
+    answers = [
+        Answer(answer.profile, renamed(answer.distributed, f"host_{rank}")) for rank, answer in enumerate(answers)
+    ]
     view = compared(answers, "step 1")
     waiting = view.steps_to_wait["data"]["all"]
     assert waiting["host_0"][1] > 14_000

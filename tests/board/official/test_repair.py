@@ -84,5 +84,3 @@ def test_plain_tensorboard_finds_the_repair_by_its_entry_point(tmp_path: Path) -
         PYTHONPATH=f"{installed(tmp_path)}:{ROOT}",
     )
     assert done.out.split()[-2:] == ["harness.board.official.plugin", "False"], done.text
-
-
