@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -42,6 +43,12 @@ def apply() -> None:
     for name, method in vars(Repaired).items():
         if name == "__init__" or not name.startswith("__"):
             setattr(TorchProfilerPlugin, name, method)
+
+
+def _route(method: Callable[[Any, Request], Response]) -> Any:
+    """A WSGI application of a method."""
+    application: Any = Request.application
+    return application(method)
 
 
 class Repaired:
@@ -104,7 +111,7 @@ class Repaired:
             "/diffnode": self.diff_run_node_route,
         }
 
-    @Request.application
+    @_route
     def page_route(self: Any, request: Request) -> Response:
         name = request.path.partition("/pytorch_profiler/")[2]
         if name == "index.html":
@@ -124,13 +131,13 @@ class Repaired:
             headers.append(("Content-Encoding", "gzip"))
         return Response(found.content, content_type=found.type, headers=headers)
 
-    @Request.application
+    @_route
     def runs_route(self: Any, request: Request) -> Response:
         self._scanned.wait(SCAN_S)
         answer: Response = self.respond_as_json({"runs": list(self._runs), "loading": not self._scanned.is_set()})
         return answer
 
-    @Request.application
+    @_route
     def views_route(self: Any, request: Request) -> Response:
         """Of one span; of the newest one where the page has not chosen yet."""
         run = self._get_run(request.args.get("run"))
@@ -148,14 +155,14 @@ class Repaired:
         answer: Response = self.respond_as_json(views)
         return answer
 
-    @Request.application
+    @_route
     def workers_route(self: Any, request: Request) -> Response:
         run = self._get_run(request.args.get("run"))
         workers = [EVERY_RANK] if request.args.get("view") == DISTRIBUTED else run.workers
         answer: Response = self.respond_as_json(workers)
         return answer
 
-    @Request.application
+    @_route
     def spans_route(self: Any, request: Request) -> Response:
         run, worker = self._get_run(request.args.get("run")), request.args.get("worker")
         if worker == EVERY_RANK:
@@ -165,7 +172,7 @@ class Repaired:
         answer: Response = self.respond_as_json(spans)
         return answer
 
-    @Request.application
+    @_route
     def trace_route(self: Any, request: Request) -> Response:
         """The file as it is."""
         path = self._path(request)
@@ -175,7 +182,7 @@ class Repaired:
         content = wrap_file(request.environ, path.open("rb"))
         return Response(content, content_type="application/json", headers=headers, direct_passthrough=True)
 
-    @Request.application
+    @_route
     def timeline_route(self: Any, request: Request) -> Response:
         """The Perfetto page on this file. It knows windows; of other files there is a word instead."""
         path = self._path(request)
