@@ -77,9 +77,9 @@ class Repaired:
                 self._runs = find_runs(self._logdirs)
                 newest = sorted(self._runs.values(), key=lambda run: -run.newest)[:MADE_READY]
                 for run in newest:
-                    span = list(run.spans)[-1]
-                    for worker, path in run.spans[span].items():
-                        self._profiles.make_ready(path, worker, span)
+                    worker = run.workers[0]
+                    span = run.spans_of(worker)[-1]
+                    self._profiles.make_ready(run.spans[span][worker], worker, span)
             except OSError as error:
                 log.warning("profiler plugin: %s", error)
             self._scanned.set()
