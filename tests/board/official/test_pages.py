@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urljoin, urlsplit
 
 import pytest
 
@@ -22,12 +22,12 @@ from tests.browser import (
 )
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, Page, Route
 
 pytestmark = pytest.mark.xdist_group("board")
 
 PAGE = "data/plugin/pytorch_profiler/index.html"
-WAIT_MS = 30_000
+WAIT_MS = 20_000
 SCRIPT = "<img src=x onerror=\"document.title='taken'\">"
 
 
@@ -72,6 +72,7 @@ def watched(chromium: Browser, address: str) -> Iterator[Watched]:  # noqa: F811
 @pytest.fixture
 def page(watched: Watched) -> Iterator[Page]:
     """The page, open; a test that leaves an error in the console, or asks for an address outside, fails."""
+    watched.wrong.clear()
     yield watched.page
     watched.assert_well()
 
@@ -156,7 +157,8 @@ def test_operator_view_has_the_reports_times(page: Page) -> None:
         assert number(row["Device Total Duration (us)"]) == pytest.approx(expected.device_time_us, abs=1)
         assert number(row["Host Self Duration (us)"]) == pytest.approx(expected.self_cpu_time_us, abs=1)
         assert number(row["Host Total Duration (us)"]) == pytest.approx(expected.cpu_time_us, abs=1)
-    page.locator("a, button").filter(has_text="View CallStack").first.click()
+    linear = page.locator("tr").filter(has=page.get_by_text("aten::addmm", exact=True))
+    linear.get_by_text("View CallStack").click()
     page.get_by_text(re.compile(r"\.py\(\d+\): ")).first.wait_for()
 
 
@@ -204,14 +206,21 @@ def test_module_view_has_the_modules_time(page: Page) -> None:
     page.wait_for_selector("[data-spans]")
 
 
-def test_trace_view_opens_this_windows_timeline(page: Page, watched: Watched, address: str) -> None:
+def test_trace_view_opens_this_windows_timeline(page: Page) -> None:
     """The page is another plugin's, and tested with it: here it is what is asked of it."""
-    page.route("**/windows/timeline/view.html?*", lambda route: route.fulfill(body="timeline"))
+    asked: list[str] = []
+
+    def answer(route: Route) -> None:
+        found = route.fetch(max_redirects=0)
+        asked.append(urljoin(route.request.url, found.headers["location"]))
+        route.fulfill(body="timeline")
+
+    page.route("**/pytorch_profiler/timeline?*", answer)
     see(page, "exp/gpt", "Trace", "step 120")
     page.frame_locator("iframe[title=Timeline]").get_by_text("timeline").wait_for()
-    asked = urlsplit(next(url for url in reversed(watched.requests) if "view.html" in url))
-    assert asked.path == "/data/plugin/windows/timeline/view.html"
-    assert parse_qs(asked.query) == {
+    address = urlsplit(asked[-1])
+    assert address.path == "/data/plugin/windows/timeline/view.html"
+    assert parse_qs(address.query) == {
         "run": ["exp/gpt"],
         "window": ["window_00000120"],
         "file": ["host_0.1700000120.pt.trace.json.gz"],
@@ -227,6 +236,7 @@ def test_distributed_view_tells_waiting_from_transfer(page: Page) -> None:
     assert row["Name"] == "nccl:all_reduce"
     assert number(row["Calls"]) == 6
     assert number(row["Total Size (bytes)"]) == 3 * 4 * (1_059_850 + 5_248_000)
+    page.wait_for_function("document.querySelectorAll('.js-plotly-plot').length === 2")
     charts = page.evaluate(
         "[...document.querySelectorAll('.js-plotly-plot')].map(plot => plot.data.map(trace => [trace.name, trace.y]))"
     )
@@ -281,7 +291,7 @@ def test_a_new_window_appears_and_what_is_chosen_stays(page: Page, logdir: Path)
 def test_names_that_are_markup_are_text(page: Page) -> None:
     see(page, "odd", "Operator")
     page.get_by_text(SCRIPT).first.wait_for()
-    page.locator(".js-plotly-plot .slice").first.hover()
+    page.locator(".js-plotly-plot .slice").first.hover(force=True)
     see(page, "odd", "GPU Kernel")
     page.get_by_text(SCRIPT).first.wait_for()
     see(page, "odd", "Overview")
