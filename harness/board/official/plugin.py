@@ -173,6 +173,18 @@ class Repaired:
         return answer
 
     @_route
+    def operation_stack_route(self: Any, request: Request) -> Response:
+        """Calls of an operator by call stack; none in a span without it, which the page may ask for."""
+        profile = self._get_profile_for_request(request)
+        name = request.args.get("op_name", "")
+        found = profile.operation_stack_by_name
+        if request.args.get("group_by") == "OperationAndInputShape":
+            name, found = f"{name}###{request.args.get('input_shape')}", profile.operation_stack_by_name_input
+        tooltips = profile.operation_table_by_name["metadata"]["tooltips"]
+        answer: Response = self.respond_as_json(found.get(name, {"metadata": {"tooltips": tooltips}, "data": []}))
+        return answer
+
+    @_route
     def trace_route(self: Any, request: Request) -> Response:
         """The file as it is."""
         path = self._path(request)
@@ -277,7 +289,7 @@ _NO_WINDOW = """<!doctype html><html lang="en"><head><meta charset="utf-8"><titl
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, float):
-        return round(value, 3)
+        return round(float(value), 3)  # also of numpy
     if isinstance(value, dict):
         return {str(key): _rounded(each) for key, each in value.items()}
     return [_rounded(each) for each in value] if isinstance(value, list | tuple) else _plain(value)

@@ -159,7 +159,8 @@ def test_operator_view_has_the_reports_times(page: Page) -> None:
         assert number(row["Host Total Duration (us)"]) == pytest.approx(expected.cpu_time_us, abs=1)
     linear = page.locator("tr").filter(has=page.get_by_text("aten::addmm", exact=True))
     linear.get_by_text("View CallStack").click()
-    page.get_by_text(re.compile(r"\.py\(\d+\): ")).first.wait_for()
+    page.get_by_text("View call frames").first.click()
+    page.get_by_text(re.compile(r"linear\.py\(\d+\): forward")).first.wait_for()
 
 
 def test_kernel_view_has_the_reports_times_and_marks_tensor_cores(page: Page) -> None:
