@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.xdist_group("board")
 
 PAGE = "data/plugin/pytorch_profiler/index.html"
-WAIT_MS = 20_000
+WAIT_MS = 45_000
 SCRIPT = "<img src=x onerror=\"document.title='taken'\">"
 
 
