@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -23,7 +23,13 @@ from harness.board.official.catalog import WINDOW, Run, find_runs, logdirs_of
 from harness.board.official.parser import Answer
 from harness.board.official.profiles import Profiles
 from harness.board.official.ranks import EVERY_RANK, compared
+from harness.errors import UsageError
 from harness.run import PROFILE
+
+try:
+    from harness.board.timeline.app import TimelineApp  # type: ignore[import-not-found,unused-ignore]
+except ImportError:
+    TimelineApp = None
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +40,7 @@ DIFFS_KEPT = 4
 DISTRIBUTED = "Distributed"
 TIMELINE = "../windows/timeline/view.html"
 """The Perfetto page of the harness's own plugin, seen from this plugin's routes."""
+OWN_TIMELINE = "files/timeline/view.html"
 
 
 def apply() -> None:
@@ -91,6 +98,8 @@ class Repaired:
             "module",
         )
         routes = {f"/{name}": getattr(self, f"{name}_route") for name in names}
+        if TimelineApp is not None:
+            routes[f"/{OWN_TIMELINE.replace('view.html', '*')}"] = TimelineApp(self._traced)
         return routes | {
             "/index.js": self.page_route,
             "/index.html": self.page_route,
@@ -196,9 +205,11 @@ class Repaired:
 
     @_route
     def timeline_route(self: Any, request: Request) -> Response:
-        """The Perfetto page on this file. It knows windows; of other files there is a word instead."""
+        """The Perfetto page on this file: that of the Windows tab, or one of its own where it is in no window."""
         path = self._path(request)
         address = self._timeline_of(path)
+        if address is None and TimelineApp is not None:
+            address = f"{OWN_TIMELINE}?{urlencode(request.args)}"
         if address is not None:
             return Response(status=302, headers=[("Location", address), *_NO_SNIFFING])
         text = _NO_WINDOW.format(path=html.escape(str(path)))
@@ -232,12 +243,24 @@ class Repaired:
         return Response(content, content_type="application/json", headers=headers)
 
     def _path(self: Any, request: Request) -> Path:
-        run, span, worker = (request.args.get(name, "") for name in ("run", "span", "worker"))
         try:
-            found: Path = self._get_run(run).spans[span][worker]
-        except KeyError:
-            raise exceptions.NotFound(f"{run} has no trace of {worker} in {span}") from None
-        return found
+            path: Path = self._traced(request.args)
+        except UsageError as error:
+            raise exceptions.NotFound(str(error)) from None
+        return path
+
+    def _traced(self: Any, arguments: Mapping[str, str]) -> Path:
+        """The file that a page's arguments name.
+
+        Raises:
+            UsageError: where there is none.
+        """
+        run, span, worker = (arguments.get(name, "") for name in ("run", "span", "worker"))
+        found = self._runs.get(run)
+        if found is None or worker not in found.spans.get(span, {}):
+            raise UsageError(f"{run} has no trace of {worker} in {span}")
+        path: Path = found.spans[span][worker]
+        return path
 
     def _get_run(self: Any, name: str | None) -> Run:
         self._scanned.wait(SCAN_S)
