@@ -112,10 +112,10 @@ def columns(
     counts.update(dict(zip(rows.categories, np.bincount(column.pop("category")).tolist(), strict=True)))
     allocations = _allocations(allocating, rows.threads)
     notes = [*document.header.warnings, *warnings]
-    strays = astray(column["ts"], column["dur"])
-    if strays.any():
-        column = {name: values[~strays] for name, values in column.items()}
-        lost = int(np.count_nonzero(strays))
+    elsewhere = astray(column["ts"], column["dur"])
+    if elsewhere.any():
+        column = {name: values[~elsewhere] for name, values in column.items()}
+        lost = int(np.count_nonzero(elsewhere))
         lost_events += lost
         notes.append(f"{lost} events have no time in the window (zero, or days from all others): they are in no number")
     negative = int(np.count_nonzero(column["dur"] < 0))
@@ -150,12 +150,12 @@ def astray(ts: Ints, dur: Ints) -> Bools:
     day, or at or before zero with a second of nothing until the next. Kept, they would stretch every span."""
     if not len(ts):
         return np.zeros(0, bool)
-    strays = dur > _DAY
+    found = dur > _DAY
     if int(ts.max()) - int(ts.min()) > _DAY:
-        strays |= np.abs(ts - int(np.median(ts))) > _DAY
+        found |= np.abs(ts - int(np.median(ts))) > _DAY
     if ts.min() <= 0 < ts.max():
-        strays |= (ts <= 0) & (ts + np.maximum(dur, 0) < ts[ts > 0].min() - _SECOND)
-    return strays
+        found |= (ts <= 0) & (ts + np.maximum(dur, 0) < ts[ts > 0].min() - _SECOND)
+    return found
 
 
 _WITH_SHAPES = frozenset({Kind.OPERATOR, Kind.ANNOTATION})
@@ -325,14 +325,17 @@ def _sizes(values: Ints, missing: int = 0) -> Ints:
 
 
 def nanoseconds(microseconds: list[float] | list[Decimal]) -> Ints:
+    """Exact to the nanosecond; what no clock could have shown becomes the nearest that it could, or 0."""
     if microseconds and isinstance(microseconds[0], Decimal):
         furthest = Decimal(_FURTHEST_US)
         return np.array(
             [int(max(-furthest, min(t, furthest)) * 1000) if t.is_finite() else 0 for t in microseconds],
             np.int64,
         )
-    # np.rint of a double below 2^43 µs is exact: its error, under half a nanosecond, is rounded away.
     values = np.array(microseconds, np.float64)
     if len(values) and not np.abs(values).max() < _FURTHEST_US:
         values = np.clip(np.nan_to_num(values, nan=0.0), -_FURTHEST_US, _FURTHEST_US)
-    return np.rint(values * 1000).astype(np.int64)
+    # Whole µs from 1970 are exact as doubles, in ns they no longer are. Of fractions, a double below 2^43 µs keeps
+    # more than half a nanosecond.
+    whole = np.floor(values)
+    return whole.astype(np.int64) * 1000 + np.rint((values - whole) * 1000).astype(np.int64)

@@ -27,7 +27,7 @@ from harness.errors import UsageError
 from harness.run import PROFILE
 
 try:
-    from harness.board.timeline.app import TimelineApp  # type: ignore[import-not-found,unused-ignore]
+    from harness.board.timeline.app import TimelineApp  # type: ignore[import-untyped,unused-ignore]
 except ImportError:
     TimelineApp = None
 
