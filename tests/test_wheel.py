@@ -37,7 +37,12 @@ def test_the_wheel_holds_every_file_of_the_configuration_and_no_more_than_ours(w
     conf = {f"harness/conf/{path.relative_to(ROOT / 'conf')}" for path in (ROOT / "conf").rglob("*.yaml")}
     assert len(conf) > 20
     assert conf <= names
-    sources = {str(path.relative_to(ROOT)) for room in ("harness", "models") for path in (ROOT / room).rglob("*.py")}
+    sources = {
+        str(path.relative_to(ROOT))
+        for room in ("harness", "models")
+        for path in (ROOT / room).rglob("*")
+        if path.suffix in (".py", ".js", ".css", ".html")
+    }
     assert sources <= names
     assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"harness", "models"}
     assert any(name.endswith("entry_points.txt") for name in names)

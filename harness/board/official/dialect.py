@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
+from harness.board.official import tree
 from harness.board.official.normalise import COLLECTIVES
 from harness.board.official.tensor_cores import uses_tensor_cores
 from harness.trace.launches import COMMUNICATION, telling
@@ -11,12 +13,13 @@ from harness.trace.launches import COMMUNICATION, telling
 
 def teach() -> None:
     """Correct the parser in this process. Doing so twice changes nothing."""
-    from torch_tb_profiler.profiler import event_parser, overall_parser, tensor_core
+    from torch_tb_profiler.profiler import event_parser, op_tree, overall_parser, tensor_core
 
     tensor_core.TC_Allowlist.__contains__ = classmethod(lambda _, name: uses_tensor_cores(name))
     if getattr(event_parser.StepParser, "_taught", False):
         return
     event_parser.StepParser._taught = True
+    op_tree.OpTreeBuilder._build_tree_internal = tree.build
     _count_communication_by_its_kernels(event_parser)
     _keep_every_step(event_parser)
     _divide_steps_once(overall_parser)
@@ -73,7 +76,7 @@ def _keep_every_step(event_parser: Any) -> None:
         if self.cpu_max_ts < self.cpu_min_ts:  # nothing ran on the host
             self.steps = [(self.global_min_ts, self.global_max_ts)]
         ends = [end for _, end in self.steps]
-        self.steps = _Steps([self.steps[0], *zip(ends, ends[1:], strict=False)])
+        self.steps = _Steps([self.steps[0], *itertools.pairwise(ends)])
         self.steps.on_host = on_host
 
     event_parser.StepParser._update_steps_duration = _update_steps_duration

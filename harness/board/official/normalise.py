@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from harness.board.official.call_stacks import call_stacks
 from harness.trace.collector import without_collector
-from harness.trace.columns import Kind, Trace
+from harness.trace.columns import Kind, Thread, Trace
 from harness.trace.decode import decode
 from harness.trace.errors import TraceError
 from harness.trace.files import contents, what_it_is
@@ -237,7 +237,8 @@ class _Events:
         trace, host = self._trace, self._host
         inside = (trace.kind[host.event] == Kind.OVERHEAD) & (host.calls.parent >= 0)
         inside[inside] = trace.kind[host.event[host.calls.parent[inside]]] == Kind.OPERATOR
-        return host.event[inside]
+        found: Ints = host.event[inside]
+        return found
 
     def _give_to_holders(self, owner: Ints, calls: Ints) -> None:
         """Calls that name no operator, or an annotation that is left out, are the innermost operator's that holds
@@ -290,7 +291,8 @@ class _Events:
     def _allocations(self) -> list[Event]:
         times = nanoseconds([event["ts"] for event in self._instants]).tolist()
         return [
-            event | {"ts": self._us(time), "tid": self._threads.get((event.get("pid", 0), event.get("tid", 0)), -1)}
+            event
+            | {"ts": self._us(time), "tid": self._threads.get(Thread(event.get("pid", 0), event.get("tid", 0)), -1)}
             for event, time in sorted(zip(self._instants, times, strict=True), key=lambda pair: pair[1])
         ]
 

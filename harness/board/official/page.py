@@ -53,6 +53,9 @@ CHANGES = (
     Change("spansGet(c,x).then((function(n){C(n)}))}),[c,x])", "spansGet(c,x).then((function(n){C(n)}))}),[c,x,d])"),
     # Spans are in order; the newest is shown first.
     Change('var n;O(null!==(n=Yk(E))&&void 0!==n?n:"")}),[E])', 'E.includes(N)||O(E[E.length-1]||"")}),[E])'),
+    # A span stays chosen when another view or worker is, as long as it is there.
+    Change('_(n.target.value),w(""),O("")', '_(n.target.value),w("")'),
+    Change('w(n.target.value),O("")', "w(n.target.value)"),
     # The timeline reads the trace by itself; the page need not load it and hand it over.
     Change("s(Ir.traceGet(t,r,o).then((function(n){return JSON.stringify(n)})))", "s(null)"),
     Change(

@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -22,7 +23,13 @@ from harness.board.official.catalog import WINDOW, Run, find_runs, logdirs_of
 from harness.board.official.parser import Answer
 from harness.board.official.profiles import Profiles
 from harness.board.official.ranks import EVERY_RANK, compared
+from harness.errors import UsageError
 from harness.run import PROFILE
+
+try:
+    from harness.board.timeline.app import TimelineApp  # type: ignore[import-untyped,unused-ignore]
+except ImportError:
+    TimelineApp = None
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +40,7 @@ DIFFS_KEPT = 4
 DISTRIBUTED = "Distributed"
 TIMELINE = "../windows/timeline/view.html"
 """The Perfetto page of the harness's own plugin, seen from this plugin's routes."""
+OWN_TIMELINE = "files/timeline/view.html"
 
 
 def apply() -> None:
@@ -42,6 +50,12 @@ def apply() -> None:
     for name, method in vars(Repaired).items():
         if name == "__init__" or not name.startswith("__"):
             setattr(TorchProfilerPlugin, name, method)
+
+
+def _route(method: Callable[[Any, Request], Response]) -> Any:
+    """A WSGI application of a method."""
+    application: Any = Request.application
+    return application(method)
 
 
 class Repaired:
@@ -70,9 +84,9 @@ class Repaired:
                 self._runs = find_runs(self._logdirs)
                 newest = sorted(self._runs.values(), key=lambda run: -run.newest)[:MADE_READY]
                 for run in newest:
-                    span = list(run.spans)[-1]
-                    for worker, path in run.spans[span].items():
-                        self._profiles.make_ready(path, worker, span)
+                    worker = run.workers[0]
+                    span = run.spans_of(worker)[-1]
+                    self._profiles.make_ready(run.spans[span][worker], worker, span)
             except OSError as error:
                 log.warning("profiler plugin: %s", error)
             self._scanned.set()
@@ -84,6 +98,8 @@ class Repaired:
             "module",
         )
         routes = {f"/{name}": getattr(self, f"{name}_route") for name in names}
+        if TimelineApp is not None:
+            routes[f"/{OWN_TIMELINE.replace('view.html', '*')}"] = TimelineApp(self._traced)
         return routes | {
             "/index.js": self.page_route,
             "/index.html": self.page_route,
@@ -104,7 +120,7 @@ class Repaired:
             "/diffnode": self.diff_run_node_route,
         }
 
-    @Request.application
+    @_route
     def page_route(self: Any, request: Request) -> Response:
         name = request.path.partition("/pytorch_profiler/")[2]
         if name == "index.html":
@@ -124,13 +140,13 @@ class Repaired:
             headers.append(("Content-Encoding", "gzip"))
         return Response(found.content, content_type=found.type, headers=headers)
 
-    @Request.application
+    @_route
     def runs_route(self: Any, request: Request) -> Response:
         self._scanned.wait(SCAN_S)
         answer: Response = self.respond_as_json({"runs": list(self._runs), "loading": not self._scanned.is_set()})
         return answer
 
-    @Request.application
+    @_route
     def views_route(self: Any, request: Request) -> Response:
         """Of one span; of the newest one where the page has not chosen yet."""
         run = self._get_run(request.args.get("run"))
@@ -148,14 +164,14 @@ class Repaired:
         answer: Response = self.respond_as_json(views)
         return answer
 
-    @Request.application
+    @_route
     def workers_route(self: Any, request: Request) -> Response:
         run = self._get_run(request.args.get("run"))
         workers = [EVERY_RANK] if request.args.get("view") == DISTRIBUTED else run.workers
         answer: Response = self.respond_as_json(workers)
         return answer
 
-    @Request.application
+    @_route
     def spans_route(self: Any, request: Request) -> Response:
         run, worker = self._get_run(request.args.get("run")), request.args.get("worker")
         if worker == EVERY_RANK:
@@ -165,7 +181,19 @@ class Repaired:
         answer: Response = self.respond_as_json(spans)
         return answer
 
-    @Request.application
+    @_route
+    def operation_stack_route(self: Any, request: Request) -> Response:
+        """Calls of an operator by call stack; none in a span without it, which the page may ask for."""
+        profile = self._get_profile_for_request(request)
+        name = request.args.get("op_name", "")
+        found = profile.operation_stack_by_name
+        if request.args.get("group_by") == "OperationAndInputShape":
+            name, found = f"{name}###{request.args.get('input_shape')}", profile.operation_stack_by_name_input
+        tooltips = profile.operation_table_by_name["metadata"]["tooltips"]
+        answer: Response = self.respond_as_json(found.get(name, {"metadata": {"tooltips": tooltips}, "data": []}))
+        return answer
+
+    @_route
     def trace_route(self: Any, request: Request) -> Response:
         """The file as it is."""
         path = self._path(request)
@@ -175,11 +203,13 @@ class Repaired:
         content = wrap_file(request.environ, path.open("rb"))
         return Response(content, content_type="application/json", headers=headers, direct_passthrough=True)
 
-    @Request.application
+    @_route
     def timeline_route(self: Any, request: Request) -> Response:
-        """The Perfetto page on this file. It knows windows; of other files there is a word instead."""
+        """The Perfetto page on this file: that of the Windows tab, or one of its own where it is in no window."""
         path = self._path(request)
         address = self._timeline_of(path)
+        if address is None and TimelineApp is not None:
+            address = f"{OWN_TIMELINE}?{urlencode(request.args)}"
         if address is not None:
             return Response(status=302, headers=[("Location", address), *_NO_SNIFFING])
         text = _NO_WINDOW.format(path=html.escape(str(path)))
@@ -213,12 +243,24 @@ class Repaired:
         return Response(content, content_type="application/json", headers=headers)
 
     def _path(self: Any, request: Request) -> Path:
-        run, span, worker = (request.args.get(name, "") for name in ("run", "span", "worker"))
         try:
-            found: Path = self._get_run(run).spans[span][worker]
-        except KeyError:
-            raise exceptions.NotFound(f"{run} has no trace of {worker} in {span}") from None
-        return found
+            path: Path = self._traced(request.args)
+        except UsageError as error:
+            raise exceptions.NotFound(str(error)) from None
+        return path
+
+    def _traced(self: Any, arguments: Mapping[str, str]) -> Path:
+        """The file that a page's arguments name.
+
+        Raises:
+            UsageError: where there is none.
+        """
+        run, span, worker = (arguments.get(name, "") for name in ("run", "span", "worker"))
+        found = self._runs.get(run)
+        if found is None or worker not in found.spans.get(span, {}):
+            raise UsageError(f"{run} has no trace of {worker} in {span}")
+        path: Path = found.spans[span][worker]
+        return path
 
     def _get_run(self: Any, name: str | None) -> Run:
         self._scanned.wait(SCAN_S)
@@ -270,7 +312,7 @@ _NO_WINDOW = """<!doctype html><html lang="en"><head><meta charset="utf-8"><titl
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, float):
-        return round(value, 3)
+        return round(float(value), 3)  # also of numpy
     if isinstance(value, dict):
         return {str(key): _rounded(each) for key, each in value.items()}
     return [_rounded(each) for each in value] if isinstance(value, list | tuple) else _plain(value)

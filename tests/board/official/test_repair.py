@@ -84,3 +84,11 @@ def test_plain_tensorboard_finds_the_repair_by_its_entry_point(tmp_path: Path) -
         PYTHONPATH=f"{installed(tmp_path)}:{ROOT}",
     )
     assert done.out.split()[-2:] == ["harness.board.official.plugin", "False"], done.text
+
+
+@pytest.mark.parametrize("name", ["../page.py", "charts", "", "charts/../../page.py", "/etc/passwd", "static/page.css"])
+def test_nothing_but_the_pages_own_files_is_served(name: str) -> None:
+    from harness.board.official import page
+
+    assert page.asset(name) is None
+    assert page.asset("page.css") is not None
