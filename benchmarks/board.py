@@ -38,7 +38,7 @@ QUIET_S = 5.0
 LONGEST_S = 150.0
 GIB = 2**30
 PLUGIN = "data/plugin/pytorch_profiler"
-ENTRY_POINT = "[tensorboard_plugins]\nharness_official = harness.board.official.entry:Repair\n"
+ENTRY_POINT = "[tensorboard_plugins]\nwindows = harness.board.tab.plugin:WindowsPlugin\n"
 
 
 class Measured:

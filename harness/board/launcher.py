@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness import console
-from harness.board.official import repair
+from harness.board.official.at_load import repair
 from harness.board.tab.places import Places, logdirs
 from harness.errors import UsageError
 

@@ -23,13 +23,9 @@ from harness.board.official.catalog import WINDOW, Run, find_runs, logdirs_of
 from harness.board.official.parser import Answer
 from harness.board.official.profiles import Profiles
 from harness.board.official.ranks import EVERY_RANK, compared
+from harness.board.timeline.app import TimelineApp
 from harness.errors import UsageError
 from harness.run import PROFILE
-
-try:
-    from harness.board.timeline.app import TimelineApp  # type: ignore[import-untyped,unused-ignore]
-except ImportError:
-    TimelineApp = None
 
 log = logging.getLogger(__name__)
 
@@ -98,8 +94,7 @@ class Repaired:
             "module",
         )
         routes = {f"/{name}": getattr(self, f"{name}_route") for name in names}
-        if TimelineApp is not None:
-            routes[f"/{OWN_TIMELINE.replace('view.html', '*')}"] = TimelineApp(self._traced)
+        routes[f"/{OWN_TIMELINE.replace('view.html', '*')}"] = TimelineApp(self._traced)
         return routes | {
             "/index.js": self.page_route,
             "/index.html": self.page_route,
@@ -208,7 +203,7 @@ class Repaired:
         """The Perfetto page on this file: that of the Windows tab, or one of its own where it is in no window."""
         path = self._path(request)
         address = self._timeline_of(path)
-        if address is None and TimelineApp is not None:
+        if address is None:
             address = f"{OWN_TIMELINE}?{urlencode(request.args)}"
         if address is not None:
             return Response(status=302, headers=[("Location", address), *_NO_SNIFFING])

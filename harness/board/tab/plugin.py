@@ -9,7 +9,7 @@ from typing import Any
 from tensorboard.plugins import base_plugin
 from werkzeug.wrappers import Request, Response
 
-from harness.board import official
+from harness.board.official.at_load import repair
 from harness.board.tab import assets, respond
 from harness.board.tab.compare import compare
 from harness.board.tab.life import Lives
@@ -21,7 +21,7 @@ from harness.board.tab.window import page
 from harness.board.timeline.app import TimelineApp
 
 # TensorBoard imports every plugin's entry point before it makes the first plugin.
-official.repair()
+repair()
 
 PAGE = 100
 """Windows of a list at a time."""

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.board import official
-from harness.board.official import pinned
+from harness.board.official import at_load, pinned
 from tests.browser import installed
 from tests.launch import ROOT, python
 
 STATE = """
 import json
-from harness.board.official import repair
+from harness.board.official.at_load import repair
 {before}
 first, second = repair(), repair()
 from torch_tb_profiler.plugin import TorchProfilerPlugin
@@ -58,7 +57,7 @@ def test_another_plugin_is_left_untouched_and_that_is_said(before: str, words: s
 
 def test_without_the_plugin_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pinned, "folder", lambda: None)
-    patched, message = official._repair()
+    patched, message = at_load._repair()
     assert not patched
     assert "pip install torch-tb-profiler==0.4.3" in message
 
