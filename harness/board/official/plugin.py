@@ -201,18 +201,8 @@ class Repaired:
     @_route
     def timeline_route(self: Any, request: Request) -> Response:
         """The Perfetto page on this file: that of the Windows tab, or one of its own where it is in no window."""
-        path = self._path(request)
-        address = self._timeline_of(path)
-        if address is None:
-            address = f"{OWN_TIMELINE}?{urlencode(request.args)}"
-        if address is not None:
-            return Response(status=302, headers=[("Location", address), *_NO_SNIFFING])
-        text = _NO_WINDOW.format(path=html.escape(str(path)))
-        return Response(
-            text,
-            content_type="text/html; charset=utf-8",
-            headers=[("Content-Security-Policy", page.CONTENT_SECURITY_POLICY), *_NO_SNIFFING],
-        )
+        address = self._timeline_of(self._path(request)) or f"{OWN_TIMELINE}?{urlencode(request.args)}"
+        return Response(status=302, headers=[("Location", address), *_NO_SNIFFING])
 
     def _timeline_of(self: Any, path: Path) -> str | None:
         """The address of the timeline, from the plugin's routes; None for what is not in a window of a run."""
@@ -299,10 +289,6 @@ class Repaired:
 
 
 _NO_SNIFFING = [("X-Content-Type-Options", "nosniff")]
-_NO_WINDOW = """<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Timeline</title></head>
-<body style="font: 16px Roboto, Helvetica, Arial, sans-serif; margin: 2em">
-<p>This trace belongs to no window of a run. Its timeline opens by itself:</p>
-<pre>harness timeline '{path}'</pre></body></html>"""
 
 
 def _rounded(value: Any) -> Any:
