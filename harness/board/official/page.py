@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.board.official import pinned
+from harness.board.official.pinned import folder
 
 STATIC = Path(__file__).parent / "static"
 CONTENT_SECURITY_POLICY = (
@@ -87,7 +87,7 @@ def asset(name: str) -> Asset | None:
 
 
 def _plugin_script() -> str:
-    at = pinned.folder()
+    at = folder()
     assert at is not None
     page = (at / "static" / "index.html").read_text(encoding="utf-8")
     script = page[page.index(_SCRIPT_BEGINS) + len("<script>") : page.rindex(_SCRIPT_ENDS)]
