@@ -78,6 +78,8 @@ class Measured:
         with (folder / "said").open("w") as said:
             self._process = subprocess.Popen(
                 [*(sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", str(port))],
+                # Not in the checkout, which would be on the path before the metadata.
+                cwd=folder,
                 env={**os.environ, "PYTHONPATH": f"{folder}:{ROOT}"},
                 stdout=said,
                 stderr=said,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from harness.board.official import tree
 from harness.board.official.normalise import COLLECTIVES
 from harness.board.official.tensor_cores import uses_tensor_cores
+from harness.board.official.tree import build
 from harness.trace.launches import COMMUNICATION, telling
 
 
@@ -19,7 +19,7 @@ def teach() -> None:
     if getattr(event_parser.StepParser, "_taught", False):
         return
     event_parser.StepParser._taught = True
-    op_tree.OpTreeBuilder._build_tree_internal = tree.build
+    op_tree.OpTreeBuilder._build_tree_internal = build
     _count_communication_by_its_kernels(event_parser)
     _keep_every_step(event_parser)
     _divide_steps_once(overall_parser)

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.board.official import pinned
+from harness.board.official.pinned import folder
 
 STATIC = Path(__file__).parent / "static"
 CONTENT_SECURITY_POLICY = (
@@ -44,13 +44,15 @@ class Change(NamedTuple):
 CHANGES = (
     # Views are those of the chosen span: of a run with windows, only some may hold memory or modules.
     Change("c&&Ir.viewsGet(c).then", "c&&Ir.viewsGet(c,{query:{worker:x,span:N}}).then"),
-    Change("filter(Boolean);R(e)}))}),[c])", "filter(Boolean);R(e)}))}),[c,x,N,d])"),
+    Change("filter(Boolean);R(e)}))}),[c])", "filter(Boolean);e.of=[c,x,N].join();R(e)}))}),[c,x,N,d])"),
     Change('var n;_(null!==(n=Yk(P))&&void 0!==n?n:"")}),[P])', 'P.includes(I)||_(Yk(P)||"")}),[P])'),
     Change(
         "workersGet(c,I).then((function(n){v(n)}))}),[c,I])", "workersGet(c,I).then((function(n){v(n)}))}),[c,I,d])"
     ),
     Change('var n;w(null!==(n=Yk(b))&&void 0!==n?n:"")}),[b])', 'b.includes(x)||w(Yk(b)||"")}),[b])'),
     Change("spansGet(c,x).then((function(n){C(n)}))}),[c,x])", "spansGet(c,x).then((function(n){C(n)}))}),[c,x,d])"),
+    # Nothing is asked for that the chosen span does not have.
+    Change("if(!(z&&c&&x&&I&&N))return", "if(!(z&&c&&x&&I&&N&&P.of===[c,x,N].join()&&P.includes(I)))return"),
     # Spans are in order; the newest is shown first.
     Change('var n;O(null!==(n=Yk(E))&&void 0!==n?n:"")}),[E])', 'E.includes(N)||O(E[E.length-1]||"")}),[E])'),
     # A span stays chosen when another view or worker is, as long as it is there.
@@ -87,7 +89,7 @@ def asset(name: str) -> Asset | None:
 
 
 def _plugin_script() -> str:
-    at = pinned.folder()
+    at = folder()
     assert at is not None
     page = (at / "static" / "index.html").read_text(encoding="utf-8")
     script = page[page.index(_SCRIPT_BEGINS) + len("<script>") : page.rindex(_SCRIPT_ENDS)]

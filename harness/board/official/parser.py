@@ -45,16 +45,16 @@ def parse(request: Request) -> Answer:
     from torch_tb_profiler.profiler.data import DistributedRunProfileData, RunProfileData
     from torch_tb_profiler.profiler.run_generator import RunGenerator
 
-    from harness.board.official import dialect
+    from harness.board.official.dialect import name_collectives, teach
     from harness.board.official.normalise import normalised
     from harness.trace.errors import TraceError
 
-    dialect.teach()
+    teach()
     try:
         document = normalised(Path(request.path))
         if not any(event["ph"] == "X" for event in document["traceEvents"]):
             return Answer(error=f"{Path(request.path).name} holds no event that could be shown")
-        dialect.name_collectives({event["name"] for event in document["traceEvents"]})
+        name_collectives({event["name"] for event in document["traceEvents"]})
         data = RunProfileData.from_json(request.worker, request.span, document)
         data.trace_file_path = request.path
         profile = RunGenerator(request.worker, request.span, data).generate_run_profile()

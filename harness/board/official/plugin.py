@@ -18,8 +18,9 @@ from tensorboard.plugins import base_plugin
 from werkzeug import Request, Response, exceptions
 from werkzeug.wsgi import wrap_file
 
-from harness.board.official import diff, page
 from harness.board.official.catalog import WINDOW, Run, find_runs, logdirs_of
+from harness.board.official.diff import compare
+from harness.board.official.page import CONTENT_SECURITY_POLICY, PAGE, asset
 from harness.board.official.parser import Answer
 from harness.board.official.profiles import Profiles
 from harness.board.official.ranks import EVERY_RANK, compared
@@ -120,14 +121,14 @@ class Repaired:
         name = request.path.partition("/pytorch_profiler/")[2]
         if name == "index.html":
             return Response(
-                page.PAGE,
+                PAGE,
                 content_type="text/html; charset=utf-8",
-                headers=[("Content-Security-Policy", page.CONTENT_SECURITY_POLICY), *_NO_SNIFFING],
+                headers=[("Content-Security-Policy", CONTENT_SECURITY_POLICY), *_NO_SNIFFING],
             )
         if name == "index.js":
             script = 'export function render() {\n  document.location.href = "index.html";\n}\n'
             return Response(script, content_type="text/javascript; charset=utf-8", headers=_NO_SNIFFING)
-        found = page.asset(name.removeprefix("static/"))
+        found = asset(name.removeprefix("static/"))
         if found is None:
             raise exceptions.NotFound
         headers = [("Cache-Control", "private, max-age=3600"), *_NO_SNIFFING]
@@ -280,7 +281,7 @@ class Repaired:
         """The compared trees, and their nodes by path; those of the last few pairs are kept."""
         key = (base, experiment)
         if key not in self._diffs:
-            stats = diff.compare(base, experiment)
+            stats = compare(base, experiment)
             self._diffs[key] = (stats, stats.flatten_diff_tree())
         self._diffs.move_to_end(key)
         while len(self._diffs) > DIFFS_KEPT:

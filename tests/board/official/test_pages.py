@@ -227,7 +227,7 @@ def test_trace_view_opens_this_windows_timeline(page: Page) -> None:
         "file": ["host_0.1700000120.pt.trace.json.gz"],
     }
     choose(page, 3, "step 4")
-    page.wait_for_function("document.querySelector('iframe[title=Timeline]').src.includes('step+4')")
+    page.wait_for_function("document.querySelector('iframe[title=Timeline]')?.src.includes('step+4')")
     see(page, "exp/gpt", "Overview", "step 1000")
 
 
