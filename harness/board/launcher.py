@@ -36,7 +36,6 @@ def serve(logdir: Path, *, host: str, port: int | None, open_browser: bool = Fal
     if logdir.exists() and not logdir.is_dir():
         raise UsageError(f"{logdir} is no directory; give the logdir that the runs were written to")
     _check_address(host, port)
-    plugin = repair()
     board = program.TensorBoard(plugins=default.get_plugins())
     board.configure(
         argv=["tensorboard", "--logdir", str(logdir), "--host", host, *(["--port", str(port)] if port else [])]
@@ -50,7 +49,6 @@ def serve(logdir: Path, *, host: str, port: int | None, open_browser: bool = Fal
         raise UsageError(f"TensorBoard cannot start: {error.msg}") from error
     for line in _found(logdir):
         console.out.print(console.plain(line), highlight=False, soft_wrap=True)
-    console.out.print(plugin.message, highlight=False)
     if not _is_loopback(host):
         console.out.print(
             console.plain(f"whoever reaches {host} can read what lies in {logdir}"), style="yellow", soft_wrap=True
@@ -66,7 +64,7 @@ def _found(logdir: Path) -> Iterator[str]:
     places = Places(logdirs(str(logdir), ""))
     runs = places.runs()
     yield f"{len(runs)} runs with {sum(len(places.windows(run)) for run in runs)} windows in {logdir}"
-    # MERGE: yield official.repair().message
+    yield repair().message
 
 
 def _is_loopback(host: str) -> bool:

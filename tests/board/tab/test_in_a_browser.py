@@ -219,7 +219,6 @@ def test_kernels_gaps_and_steps_lead_to_their_place_in_the_timeline(tab: Tab, ad
     tab.button(f"step {step}")
     tab.frame.locator(".where", has_text=f"step {step}").wait_for()
     assert f"p.windows.step={step}" in tab.page.url
-    forgive_the_timeline(tab)
 
 
 def asked_of_the_timeline(tab: Tab, name: str) -> dict[str, str]:
@@ -234,13 +233,6 @@ def asked_of_the_timeline(tab: Tab, name: str) -> dict[str, str]:
 
     wait_until(there, 30, lambda: f"{name} in {found}", every=0.1)
     return found
-
-
-def forgive_the_timeline(tab: Tab) -> None:
-    """MERGE: delete this and its call, once the timeline is there to be opened."""
-    tab.watched.wrong[:] = [
-        line for line in tab.watched.wrong if "timeline/view.html" not in line and "404" not in line
-    ]
 
 
 def test_memory_phases_devices_and_ranks(tab: Tab, address: str) -> None:
@@ -318,12 +310,6 @@ def test_the_place_is_kept_while_another_tab_of_tensorboard_is_looked_at(framed:
     framed.page.get_by_role("tab", name="WINDOWS").click()
     framed.page.wait_for_url("**/#windows*window_00000200*kernels*")
     framed.frame.get_by_role("table", name="kernels").wait_for()
-    forgive_the_profiler(framed)
-
-
-def forgive_the_profiler(tab: Tab) -> None:
-    """MERGE: delete this and its call, once the official plugin needs no internet."""
-    tab.watched.wrong.clear()
 
 
 def test_the_link_that_is_copied_shows_the_same_elsewhere(framed: Tab, chromium: Browser, address: str) -> None:
