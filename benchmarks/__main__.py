@@ -5,7 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 
-BENCHMARKS = ("loop_tax", "read_trace", "window_stall", "long_job", "board", "windows_tab", "timeline", "scale", "ranks")
+BENCHMARKS = (
+    "loop_tax",
+    "read_trace",
+    "window_stall",
+    "long_job",
+    "board",
+    "windows_tab",
+    "timeline",
+    "scale",
+    "ranks",
+)
 
 for name in BENCHMARKS:
     subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], check=True)
