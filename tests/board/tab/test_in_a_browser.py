@@ -223,12 +223,13 @@ def test_kernels_gaps_and_steps_lead_to_their_place_in_the_timeline(tab: Tab, ad
 
 def asked_of_the_timeline(tab: Tab, name: str) -> dict[str, str]:
     """What the frame's address says, once `name` is in it."""
-    where = "document.querySelector('iframe.timeline').contentWindow.location.search"
+    where = "document.querySelector('iframe.timeline').contentWindow.location"
+    said = f"[...new URLSearchParams({where}.search), ...new URLSearchParams({where}.hash.slice(1))]"
     found: dict[str, str] = {}
 
     def there() -> bool:
         found.clear()
-        found.update(tab.frame.locator("body").evaluate(f"() => Object.fromEntries(new URLSearchParams({where}))"))
+        found.update(tab.frame.locator("body").evaluate(f"() => Object.fromEntries({said})"))
         return name in found
 
     wait_until(there, 30, lambda: f"{name} in {found}", every=0.1)

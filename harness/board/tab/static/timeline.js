@@ -49,7 +49,9 @@ export function timeline(data, state) {
   }
 
   function open() {
-    const source = address("timeline/view.html", { run: state.run, window: data.summary.name, file: file.value, ...spot, theme: theme() });
+    const trace = address("timeline/view.html", { run: state.run, window: data.summary.name, file: file.value, theme: theme() });
+    // What stands behind the # only moves the view: the trace is loaded once.
+    const source = `${trace}#${new URLSearchParams(spot)}`;
     if (source === shown) return;
     shown = source;
     // Without an entry in the history, at which "back" would stop.
