@@ -227,7 +227,7 @@ def test_trace_view_opens_this_windows_timeline(page: Page) -> None:
         "file": ["host_0.1700000120.pt.trace.json.gz"],
     }
     choose(page, 3, "step 4")
-    page.wait_for_function("document.querySelector('iframe[title=Timeline]')?.src.includes('step+4')")
+    page.locator("iframe[title=Timeline][src*='step+4']").wait_for()
     see(page, "exp/gpt", "Overview", "step 1000")
 
 
@@ -237,7 +237,7 @@ def test_distributed_view_tells_waiting_from_transfer(page: Page) -> None:
     assert row["Name"] == "nccl:all_reduce"
     assert number(row["Calls"]) == 6
     assert number(row["Total Size (bytes)"]) == 3 * 4 * (1_059_850 + 5_248_000)
-    page.wait_for_function("document.querySelectorAll('.js-plotly-plot').length === 2")
+    page.locator(".js-plotly-plot").nth(1).wait_for()
     charts = page.evaluate(
         "[...document.querySelectorAll('.js-plotly-plot')].map(plot => plot.data.map(trace => [trace.name, trace.y]))"
     )
