@@ -12,7 +12,8 @@ const LINE = 100;
 
 export class Plot {
   constructor(container) {
-    this.container = container;
+    // The page may draw late, when the view that had a place for it has been left: then nobody sees it.
+    this.container = container ?? document.createElement("div");
     this.selection = [];
   }
 
