@@ -20,7 +20,7 @@ from tests.launch import Command, Launcher, session, wait_until, window_every
 from tests.test_resume import SLOW, Watch, start, wait_until_it_trains
 from tests.test_trainer import Job
 
-KILLING_S = 40.0
+KILLING_S = 25.0
 VICTIMS = ("job", "worker", "worker", "both")
 
 
