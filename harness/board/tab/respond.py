@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 from tensorboard.backend import http_util
+from werkzeug.datastructures import Headers
 from werkzeug.wrappers import Request, Response
 
 from harness.board.tab.places import Missing
@@ -38,6 +39,15 @@ def app(handler: Handler) -> Callable[..., Any]:
     return answered
 
 
+class _NotModified(Response):
+    """Keeps its content type, without which TensorBoard writes a warning for every such answer."""
+
+    def get_wsgi_headers(self, environ: Any) -> Headers:
+        headers = super().get_wsgi_headers(environ)
+        headers["Content-Type"] = self.content_type or ""
+        return headers
+
+
 def json(request: Request, value: Any) -> Response:
     """``value``, or encoded JSON; 304 without it where the browser has it already."""
     content = value if isinstance(value, bytes) else msgspec.json.encode(value)
@@ -53,7 +63,7 @@ def cached(request: Request, content: bytes, kind: str, *, packed: bytes | None 
     tag = hashlib.sha256(content if packed is None else packed).hexdigest()[:32]
     headers = [("ETag", f'W/"{tag}"')]
     if request.if_none_match.contains_weak(tag):
-        return Response(status=304, headers=[*headers, ("X-Content-Type-Options", "nosniff")], content_type=kind)
+        return _NotModified(status=304, headers=[*headers, ("X-Content-Type-Options", "nosniff")], content_type=kind)
     if packed is not None:
         response = http_util.Respond(request, packed, kind, content_encoding="gzip", headers=headers)
     else:

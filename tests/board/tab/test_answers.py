@@ -79,7 +79,9 @@ def test_a_window_that_is_published_appears_in_all_lists(tmp_path: Path, tab_on:
     tab = tab_on(str(tmp_path))
     assert tab.get("life", run="a/b")["steps"] == [10]
     tag = tab.ask("runs").headers["ETag"]
-    assert tab.ask("runs", headers={"If-None-Match": tag}).status_code == 304
+    again = tab.ask("runs", headers={"If-None-Match": tag})
+    assert again.status_code == 304
+    assert again.headers["Content-Type"] == "application/json", "TensorBoard warns of an answer without"
     layout.window(run, 20, "matmul_4096")
     assert [one["step"] for one in tab.get("list", run="a/b")["windows"]] == [20, 10]
     life = tab.get("life", run="a/b")
