@@ -351,10 +351,11 @@ def problems(config: Config) -> Iterator[str]:
         yield f"profiler.{error}"
         return
     if window is not None and window.end > config.trainer.max_steps > 0:
+        lever = "skip_first" if profiler.skip_first_wait or profiler.skip_first > profiler.wait else "wait"
         yield (
             f"profiler: the first window would end with step {window.end} (skip_first={profiler.skip_first}, "
             f"wait={profiler.wait}, warmup={profiler.warmup}, active={profiler.active}), after "
-            f"trainer.max_steps={config.trainer.max_steps}; shorten profiler.wait, or set profiler.enabled=false"
+            f"trainer.max_steps={config.trainer.max_steps}; shorten profiler.{lever}, or set profiler.enabled=false"
         )
 
 

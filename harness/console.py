@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import shlex
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -137,6 +139,12 @@ def path(where: Path) -> str:
     """A path as one would type it from here."""
     absolute = where.absolute()
     return str(absolute.relative_to(Path.cwd()) if absolute.is_relative_to(Path.cwd()) else absolute)
+
+
+def command(arguments: str) -> str:
+    """A command of ours as one would type it here: by where it lies, if no search path leads to it."""
+    program = sys.argv[0] if Path(sys.argv[0]).name == "harness" and shutil.which("harness") is None else "harness"
+    return f"{shlex.quote(program)} {arguments}"
 
 
 def error(text: object) -> None:

@@ -181,7 +181,8 @@ def read_manifest(run: Path) -> Manifest:
     try:
         manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
     except (FileNotFoundError, NotADirectoryError):
-        raise UsageError(f"{run} is no run: there is no {MANIFEST} in it") from None
+        why = f"there is no {MANIFEST} in it" if run.is_dir() else "there is no such directory"
+        raise UsageError(f"{run} is no run: {why}") from None
     except (OSError, msgspec.MsgspecError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
     if manifest.status == "running" and not _is_held(run):

@@ -161,9 +161,9 @@ def show_sweep(logdir: Path, sweep: str | None) -> None:
     said = f"{done} of {len(rows)} runs completed."
     if any(row.pareto for row in rows):
         said += " ● no other run is both faster and of less loss."
-    console.out.print(f"{said} Compare them: harness board {logdir}", highlight=False)
+    console.out.print(f"{said} Compare them: {console.command(f'board {logdir}')}", highlight=False)
     if done < len(rows):
-        console.out.print(f"Go on with it: harness train -m resume={rows[0].sweep}", highlight=False)
+        console.out.print(f"Go on with it: {console.command(f'train -m resume={rows[0].sweep}')}", highlight=False)
 
 
 def peak_mib(metrics: Mapping[str, float]) -> float | None:

@@ -34,7 +34,7 @@ def show_run(run: Path, summary: Summary) -> None:
             "windows", f"{len(summary.windows)}, the last at step {last.first_step}: {console.path(last.path)}"
         )
     table.add_row("run", console.path(run))
-    table.add_row("look at it", f"harness board {shlex.quote(console.path(run.parent.parent))} --open")
+    table.add_row("look at it", console.command(f"board {shlex.quote(console.path(run.parent.parent))} --open"))
     if summary.windows:
         table.add_row("first", "the tab Windows: what bounds the step, and what to do about it")
     console.out.print(table)

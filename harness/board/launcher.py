@@ -63,7 +63,9 @@ def _found(logdir: Path) -> Iterator[str]:
     """What there is to see."""
     places = Places(logdirs(str(logdir), ""))
     runs = places.runs()
-    yield f"{len(runs)} runs with {sum(len(places.windows(run)) for run in runs)} windows in {logdir}"
+    yield f"{len(runs)} runs with {sum(len(places.windows(run)) for run in runs)} windows in {logdir}" + (
+        "" if logdir.exists() else ", which is not there yet: runs appear as they come"
+    )
     yield repair().message
 
 

@@ -148,6 +148,7 @@ class Profiler:
         self._unprofiled_us: float | None = None
         self._failures = 0
         self._passed_over = 0
+        self._said_what_is_there = False
         self._budget = OverheadBudget(max_overhead, clock=clock)
         # The step from which begin_step has something to do, and whether end_step has.
         self._wake: float = math.inf
@@ -271,6 +272,7 @@ class Profiler:
         window = schedule.next_window(self._step if after is None else after, passed_over=self._passed_over)
         while window and self._is_there(window_name(window.first)):
             # A job resumed from an older checkpoint comes past windows that it has recorded already.
+            self._passed_by(window)
             window = schedule.next_window(window.end, passed_over=self._passed_over)
         self._sleep()
         self._expect(window)
@@ -280,6 +282,15 @@ class Profiler:
         """The next window; to be looked at in time to measure unprofiled steps before it."""
         self._window, self._unwanted = window, False
         self._look_at = math.inf if window is None else window.warmup - REFERENCE_STEPS
+
+    def _passed_by(self, window: Window) -> None:
+        """Say it once: whoever starts a new job under an old name waits for windows in vain."""
+        if not self._said_what_is_there:
+            self._said_what_is_there = True
+            log.warning(
+                "%s is there already and not recorded again; a job that resumes none needs a run name of its own",
+                self._staging.profile / window_name(window.first),
+            )
 
     def _is_there(self, name: str) -> bool:
         waits = self._publisher.has(name) if self._ensemble.leads else self._shared.has(name)

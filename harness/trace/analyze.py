@@ -158,7 +158,7 @@ def analysis(
             label=finding.label,
             confidence=finding.confidence,
             evidence=finding.evidence,
-            advice=[*(waits.advice if waits is not None else []), *told],
+            advice=_told_once([*(waits.advice if waits is not None else []), *told]),
         ),
     )
     return Analysis(report, divided, work, window_steps, input_share)
@@ -280,3 +280,9 @@ def _devices(trace: Trace, work: Work) -> list[DeviceInfo]:
             )
         )
     return result
+
+
+def _told_once(found: list[Advice]) -> list[Advice]:
+    """Without what another rank's trace has advised already."""
+    first = {(one.lever, one.operator): one for one in reversed(found)}
+    return [one for one in found if first[one.lever, one.operator] is one]
