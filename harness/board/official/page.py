@@ -50,9 +50,15 @@ CHANGES = (
         "workersGet(c,I).then((function(n){v(n)}))}),[c,I])", "workersGet(c,I).then((function(n){v(n)}))}),[c,I,d])"
     ),
     Change('var n;w(null!==(n=Yk(b))&&void 0!==n?n:"")}),[b])', 'b.includes(x)||w(Yk(b)||"")}),[b])'),
-    Change("spansGet(c,x).then((function(n){C(n)}))}),[c,x])", "spansGet(c,x).then((function(n){C(n)}))}),[c,x,d])"),
-    # Nothing is asked for that the chosen span does not have.
-    Change("if(!(z&&c&&x&&I&&N))return", "if(!(z&&c&&x&&I&&N&&P.of===[c,x,N].join()&&P.includes(I)))return"),
+    Change(
+        "spansGet(c,x).then((function(n){C(n)}))}),[c,x])",
+        "spansGet(c,x).then((function(n){n.of=[c,x].join();C(n)}))}),[c,x,d])",
+    ),
+    # Nothing is asked for that the chosen run and span do not have: what is chosen changes one by one.
+    Change(
+        "if(!(z&&c&&x&&I&&N))return",
+        "if(!(z&&c&&x&&I&&N&&P.of===[c,x,N].join()&&P.includes(I)&&E.of===[c,x].join()&&E.includes(N)))return",
+    ),
     # Spans are in order; the newest is shown first.
     Change('var n;O(null!==(n=Yk(E))&&void 0!==n?n:"")}),[E])', 'E.includes(N)||O(E[E.length-1]||"")}),[E])'),
     # A span stays chosen when another view or worker is, as long as it is there.
