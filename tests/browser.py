@@ -6,6 +6,7 @@ Import the fixtures that a module wants: ``from tests.browser import chromium, t
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import socket
@@ -29,6 +30,8 @@ READY_S = 60.0
 CLOSED = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE localhost, EXCLUDE 127.0.0.1"
 QUIET = ("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking")
 LAPTOP = (1440, 900)
+SLOWDOWN = float(os.environ.get("BROWSER_SLOWDOWN", "1"))
+"""How many times longer the pages' scripts take: 4 or more brings out tests that do not wait for what they look at."""
 
 StartTensorBoard = Callable[..., str]
 
@@ -162,6 +165,11 @@ class Watched:
             self.wrong.append(what)
 
 
+def slow_down(page: Page, rate: float) -> None:
+    """Let the page's scripts take ``rate`` times as long."""
+    page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": rate})
+
+
 @contextlib.contextmanager
 def opened(browser: Browser, address: str, size: tuple[int, int] = LAPTOP, dark: bool = False) -> Iterator[Watched]:
     """A page of its own on ``address``."""
@@ -170,6 +178,7 @@ def opened(browser: Browser, address: str, size: tuple[int, int] = LAPTOP, dark:
     )
     try:
         watched = Watched(context.new_page())
+        slow_down(watched.page, SLOWDOWN)
         watched.page.goto(address)
         yield watched
     finally:

@@ -16,7 +16,7 @@ from harness.board.timeline import links
 from harness.board.timeline.app import TimelineApp
 from harness.errors import UsageError
 from harness.trace import analyze, read
-from tests.browser import Watched, chromium, opened  # noqa: F401
+from tests.browser import Watched, chromium, opened, slow_down  # noqa: F401
 from tests.launch import wait_until
 from tests.trace.conftest import annotation, kernel, op, python, recorded, runtime
 
@@ -140,18 +140,26 @@ def test_a_link_opens_at_the_gap_and_moves_to_a_step_without_loading_again(
         watched.assert_well()
 
 
-def test_a_kernel_is_selected_below_a_deep_stack_and_lies_in_view(chromium: Browser, address: str) -> None:  # noqa: F811
+def test_a_kernel_is_selected_below_a_deep_stack_and_lies_in_view_on_a_slow_machine_too(
+    chromium: Browser,  # noqa: F811
+    address: str,
+) -> None:
     longest = analyze(read(recorded("eager_transformer_mem"))).kernels[0]
-    with opened(chromium, address + urlencode({"file": "eager_transformer_mem", **links.kernel(longest)})) as watched:
+    with opened(chromium, address + urlencode({"file": "eager_transformer_mem"})) as watched:
         loaded(watched)
+        slow_down(watched.page, 8)
+        watched.page.evaluate("(hash) => { location.hash = hash; }", urlencode(links.kernel(longest)))
         frame = watched.page.frames[1]
         frame.locator(".pf-details-shell").wait_for()
         assert longest.name in frame.locator(".pf-details-shell").inner_text()
-        row = frame.locator(".pf-track").filter(has_text="stream 7 compute").last.bounding_box()
-        panel = frame.locator(".pf-details-shell").bounding_box()
-        assert row is not None
-        assert panel is not None
-        assert row["y"] + row["height"] <= panel["y"] + 1
+        row = frame.locator(".pf-track").filter(has_text="stream 7 compute").last
+        panel = frame.locator(".pf-details-shell")
+
+        def in_view() -> bool:
+            shown, covering = row.bounding_box(), panel.bounding_box()
+            return bool(shown and covering and shown["y"] >= 0 and shown["y"] + shown["height"] <= covering["y"] + 1)
+
+        wait_until(in_view, 10, lambda: f"{row.bounding_box()} above {panel.bounding_box()}")
         watched.assert_well()
 
 

@@ -1,9 +1,23 @@
 // Shows a spot of the trace, its slice selected and some room to both sides; or all of it.
 
 const ROOM = 2n;
-const PANEL_OPENS_MS = 300;
+const PANEL = '.pf-details-shell';
+const SETTLED_FRAMES = 5;
+const PANEL_OPENS_MS = 10_000;
 
-const after = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const drawn = (perfetto) => new Promise((resolve) => perfetto.requestAnimationFrame(resolve));
+
+// The panel with the slice's arguments takes some of the rows' room: once it stands where it will stay.
+async function panelOpen(perfetto) {
+  const limit = perfetto.performance.now() + PANEL_OPENS_MS;
+  let [top, same] = [null, 0];
+  while (same < SETTLED_FRAMES && perfetto.performance.now() < limit) {
+    await drawn(perfetto);
+    const now = perfetto.document.querySelector(PANEL)?.getBoundingClientRect().top ?? null;
+    same = now !== null && now === top ? same + 1 : 0;
+    top = now;
+  }
+}
 
 const text = (value) => (value === null ? 'null' : `'${value.replaceAll("'", "''")}'`);
 
@@ -20,23 +34,25 @@ function query({ts, dur, pid, tid, category}) {
     limit 1`;
 }
 
-async function select(trace, spot) {
+async function select(perfetto, spot) {
+  const {trace} = perfetto.app;
   const found = (await trace.engine.query(query(spot))).iter({id: 0});
   if (!found.valid()) return;
   trace.selection.selectSqlEvent('slice', found.id, {switchToCurrentSelectionTab: true});
-  // The panel with the slice's arguments takes some of the rows' room.
-  await after(PANEL_OPENS_MS);
+  await panelOpen(perfetto);
   trace.selection.scrollToSelection();
 }
 
-export async function focus(trace, spot) {
+// In the window of the UI, which has a trace open.
+export async function focus(perfetto, spot) {
+  const {trace} = perfetto.app;
   const {start, end} = trace.traceInfo;
   if (!spot) {
     trace.selection.clearSelection();
     trace.timeline.setViewportTime(start, end);
     return;
   }
-  await select(trace, spot);
+  await select(perfetto, spot);
   const [ts, dur] = [BigInt(spot.ts), BigInt(spot.dur)];
   const room = dur * ROOM + 1000n;
   const [low, high] = [ts - room < start ? start : ts - room, ts + dur + room > end ? end : ts + dur + room];

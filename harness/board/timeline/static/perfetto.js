@@ -1,15 +1,21 @@
 // The Perfetto UI in its frame: https://perfetto.dev/docs/visualization/deep-linking-to-perfetto-ui
 
+import {IDLE} from './plugins.js';
+
 const EXPANDED = [{id: 'dev.perfetto.ExpandTracksByRegex', args: ['.*']}];
 const EVERY_MS = 30;
 
 const soon = () => new Promise((resolve) => setTimeout(resolve, EVERY_MS));
 
+// What the UI reads as it starts, among it what its user chose.
+function keep(name, changed) {
+  localStorage.setItem(name, JSON.stringify(changed(JSON.parse(localStorage.getItem(name) ?? '{}'))));
+}
+
 // Starts the UI; resolves to its window once it listens.
 export async function openPerfetto(frame, dark) {
-  const settings = JSON.parse(localStorage.getItem('perfettoSettings') ?? '{}');
-  const theme = dark ? 'dark' : 'light';
-  localStorage.setItem('perfettoSettings', JSON.stringify({timestampFormat: 'milliseconds', ...settings, theme}));
+  keep('perfettoSettings', (own) => ({timestampFormat: 'milliseconds', ...own, theme: dark ? 'dark' : 'light'}));
+  keep('perfettoFeatureFlags', (own) => ({...IDLE, ...own}));
   const commands = encodeURIComponent(JSON.stringify(EXPANDED));
   frame.src = `perfetto/index.html#!/viewer?mode=embedded&hideSidebar=true&startupCommands=${commands}`;
   let listens = false;
@@ -25,7 +31,7 @@ export async function openPerfetto(frame, dark) {
   return frame.contentWindow;
 }
 
-// Opens a trace; resolves to the UI's own handle of it once its tracks are there.
+// Opens a trace; resolves once its tracks are there.
 export async function show(perfetto, buffer, title) {
   const message = {perfetto: {buffer, title, fileName: title, localOnly: true, keepApiOpen: true}};
   perfetto.postMessage(message, location.origin, [buffer]);
@@ -34,5 +40,4 @@ export async function show(perfetto, buffer, title) {
     if (said) throw new Error(said.slice(0, 500));
     await soon();
   }
-  return perfetto.app.trace;
 }

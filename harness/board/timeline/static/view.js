@@ -28,10 +28,10 @@ async function bytes(response) {
 
 const fail = (error) => failed(error.message);
 
-async function move(trace) {
+async function move(frame) {
   const facts = await (await asked('facts')).json();
   tell(facts);
-  await focus(trace, facts.spot);
+  await focus(frame, facts.spot);
 }
 
 async function open() {
@@ -49,10 +49,10 @@ async function open() {
   doing('Starting Perfetto …');
   const frame = await perfetto;
   doing('Perfetto reads the trace …');
-  const trace = await show(frame, buffer, facts.title);
-  if (facts.spot) await focus(trace, facts.spot);
-  if (location.hash !== where) await move(trace);
-  window.addEventListener('hashchange', () => move(trace).catch(fail));
+  await show(frame, buffer, facts.title);
+  if (facts.spot) await focus(frame, facts.spot);
+  if (location.hash !== where) await move(frame);
+  window.addEventListener('hashchange', () => move(frame).catch(fail));
   done();
 }
 
