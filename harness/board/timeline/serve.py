@@ -99,11 +99,11 @@ def _only(files: Mapping[str, Path]) -> Resolve:
 
 
 def _prepare_ahead(cache: Cache, path: Path) -> None:
-    """While the browser starts. What is wrong with the file is said in the page."""
+    """While the browser starts. What is wrong with the file is said here as well as in the page."""
     try:
         cache.prepared(path)
-    except UsageError:
-        return
+    except UsageError as error:
+        console.error(error)
 
 
 def _listening(port: int | None) -> socket.socket:
