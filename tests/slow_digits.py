@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -19,11 +20,12 @@ class SlowDigits(Digits):
     Args:
         seconds: How long a batch takes.
         hold: Batches wait as long as there is a file of this name.
+        rank: Only this rank's batches take their time; by default every rank's.
     """
 
-    def __init__(self, *, seconds: float = 0.0, hold: str = "") -> None:
+    def __init__(self, *, seconds: float = 0.0, hold: str = "", rank: int | None = None) -> None:
         super().__init__("train")
-        self._seconds = seconds
+        self._seconds = seconds if rank in (None, int(os.environ.get("RANK", "0"))) else 0.0
         self._hold = Path(hold) if hold else None
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:

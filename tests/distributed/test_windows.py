@@ -72,7 +72,9 @@ def test_only_the_ranks_that_are_asked_for_record(harness: Launcher, logdir: Pat
     assert steps_by_rank(window) == {rank: [4, 5] for rank in (0, 3)}
 
 
-def test_a_request_and_slow_steps_reach_every_rank(harness: Launcher, logdir: Path, tmp_path: Path) -> None:
+def test_a_request_and_slow_steps_reach_every_rank_and_the_late_one_is_named(
+    harness: Launcher, logdir: Path, tmp_path: Path
+) -> None:
     hold = tmp_path / "hold"
     job = start(
         harness,
@@ -80,6 +82,8 @@ def test_a_request_and_slow_steps_reach_every_rank(harness: Launcher, logdir: Pa
         *SLOW,
         *window_every(90000, 1, 2),
         f"+data.train.hold={hold}",
+        "+data.train.rank=1",
+        "data.train.seconds=0.03",
         "profiler.trigger_on_slow.factor=20",
         "profiler.trigger_on_slow.steps=1",
         "profiler.trigger_on_slow.every_s=0",
@@ -91,7 +95,10 @@ def test_a_request_and_slow_steps_reach_every_rank(harness: Launcher, logdir: Pa
     window = Path(asked.out.strip())
     first = int(window.name.removeprefix("window_"))
     assert steps_by_rank(window) == {rank: [first, first + 1, first + 2] for rank in (0, 1)}
-    assert findings(window)["window"]["trigger"] == "request"
+    found = findings(window)
+    assert found["window"]["trigger"] == "request"
+    late = found["ranks"]["straggler"]
+    assert (late["rank"], late["reason"], late["where"]) == (1, "input", "data"), found["ranks"]
 
     before = set(reading.windows(run))
     hold.touch()

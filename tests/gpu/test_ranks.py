@@ -82,3 +82,23 @@ def test_two_gpus_learn_as_one_with_the_same_global_batch(tmp_path: Path) -> Non
     for strategy in ("ddp", "fsdp2"):
         run = train(tmp_path / strategy, *GPT, *exact, f"strategy={strategy}")
         assert reading.scalars(run, "train/loss") == pytest.approx(expected, rel=1e-3)
+
+
+def test_the_gpu_that_is_made_late_is_named(tmp_path: Path) -> None:
+    run = train(
+        tmp_path,
+        "model=mlp",
+        "trainer.devices=2",
+        "trainer.max_steps=60",
+        "data=custom",
+        "data.eval=null",
+        "data.train._target_=slow_digits.SlowDigits",
+        "+data.train.seconds=0.03",
+        "+data.train.rank=1",
+        "profiler.wait=40",
+        "profiler.max_overhead=null",
+    )
+    report = reading.report(windows(run)[-1], WindowReport)
+    assert report.ranks is not None
+    assert report.ranks.straggler is not None
+    assert (report.ranks.straggler.rank, report.ranks.straggler.reason) == (1, "input")
