@@ -162,6 +162,8 @@ def test_a_kernel_far_from_both_roofs_is_bound_by_neither(write: Write):
         ("NVIDIA A100 80GB PCIe", "8.0", 1.935e12),
         ("Tesla V100-SXM2-32GB", "7.0", 0.9e12),
         ("AMD Instinct MI300X", "9.4", 5.3e12),
+        # Each of its two dies is a device.
+        ("AMD Instinct MI250X", "9.0", 1.6e12),
     ],
 )
 def test_devices_are_found_by_the_names_that_drivers_give_them(name: str, capability: str, bandwidth: float):
