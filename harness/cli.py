@@ -162,10 +162,10 @@ def compare(
     """Show what differs between two runs, windows or traces, and what of it is more than noise."""
     from harness.compare import run
 
-    grown = run(before, after, fail_over=fail_over, per_sample=per_sample, rows=rows, format=format.value)
-    for line in grown:
+    gate = run(before, after, fail_over=fail_over, per_sample=per_sample, rows=rows, format=format.value)
+    for line in gate.lines:
         console.err.print(console.plain(line), highlight=False, soft_wrap=True)
-    if grown:
+    if not gate.kept:
         raise typer.Exit(1)
 
 
