@@ -102,7 +102,6 @@ def runs(
         show(rows)
     else:
         console.out.print(f"There are no runs in {logdir} yet. Start one: {console.command('train')}", highlight=False)
-        console.out.print("(Windows of a loop of one's own: harness report LOGDIR)", highlight=False)
 
 
 @app.command()

@@ -4,10 +4,10 @@ Every figure is of one step, so sets of other numbers of steps compare. Its valu
 windows are the samples: the steps of one share what the machine does at that moment, and are no samples of the run. How
 far windows lie apart is measured where there are several, and expected from how far their steps lie apart where there
 is one (`APART`); in between both count, each by its degrees of freedom (Smyth 2004, "Linear models and empirical Bayes
-methods", a moderated variance). A figure scatters as the whole does that it is a part of, the step's duration, the
-host's time or the device's, and a small one more in proportion, as independent pieces do. Whether two values differ is
-Welch's test on them, at a level that Holm's procedure keeps for all figures of one kind together; and a difference has
-to be worth its name (`SMALLEST`, `WEIGHT`).
+methods", a moderated variance). Runs differ besides (`RUNS`). A figure scatters as the whole does that it is a part of,
+the step's duration, the host's time or the device's, and a small one more in proportion, as independent pieces do.
+Whether two values differ is Welch's test on them, at a level that Holm's procedure keeps for all figures of one kind
+together; and a difference has to be worth its name (`SMALLEST`, `WEIGHT`).
 """
 
 from __future__ import annotations
@@ -41,6 +41,11 @@ BELIEF = Threshold(
     2,
     "Degrees of freedom, as many as three windows have: APART says no more than that. Of one window it is all that is "
     "known of the noise; the more windows there are, the less it counts.",
+)
+RUNS = Threshold(
+    0.5,
+    "As far as windows of one run lie apart, runs of one job do, which no number of windows makes smaller: a neighbour "
+    "that comes or goes, heat and clocks stay for minutes, so windows that follow each other share them.",
 )
 MORE = "give runs with several windows (profiler.wait=15 profiler.max_overhead=null: one in 20 steps)"
 """The remedy for noise that is not known well enough."""
@@ -295,7 +300,7 @@ def _estimate(figure: _Figure, windows: Sequence[WindowReport], scatter: float) 
         belief = min(BELIEF.value, steps - count) if scatter else 0.0
     freedom = belief + count - 1
     both = (belief * expected + (count - 1) * apart) / freedom if freedom else 0.0
-    error = (MEDIAN if count > 2 else 1.0) * math.sqrt(both / count)
+    error = math.sqrt(both * ((MEDIAN**2 if count > 2 else 1.0) / count + RUNS.value**2))
     return Estimate(value, error, max(freedom, 1))
 
 
