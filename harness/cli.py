@@ -241,3 +241,7 @@ def main() -> None:
     except UsageError as error:
         console.error(error)
         sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

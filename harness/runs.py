@@ -100,9 +100,14 @@ def show(rows: Sequence[Row]) -> None:
 
 
 def _show_errors(rows: Sequence[Row]) -> None:
+    """Each error once, with the runs that have it."""
+    runs: dict[str, list[str]] = {}
     for row in rows:
         if row.error:
-            console.out.print(f"[red]{console.plain(row.id)}[/]: {console.plain(row.error)}", highlight=False)
+            runs.setdefault(row.error, []).append(row.id)
+    for error, ids in runs.items():
+        whose = ids[0] if len(ids) == 1 else f"{len(ids)} runs, {ids[0]} the first"
+        console.out.print(f"[red]{console.plain(whose)}[/]: {console.plain(error)}", highlight=False)
 
 
 def sweep_rows(logdir: Path, sweep: str | None) -> list[Row]:
@@ -146,7 +151,7 @@ def pareto(rows: Sequence[Row]) -> list[Row]:
     return front
 
 
-def show_sweep(logdir: Path, sweep: str | None) -> None:
+def show_sweep(logdir: Path, sweep: str | None) -> list[Row]:
     """Print the runs of one sweep: how fast, how good, how much memory, and which of them no other one beats."""
     rows = sweep_rows(logdir, sweep)
     columns: list[tuple[str, Callable[[Row], str]]] = [
@@ -177,7 +182,11 @@ def show_sweep(logdir: Path, sweep: str | None) -> None:
         said += " ● no other run is both faster and of less loss."
     console.out.print(f"{said} Compare them: {console.command(f'board {logdir}')}", highlight=False)
     if done < len(rows):
-        console.out.print(f"Go on with it: {console.command(f'train -m resume={rows[0].sweep}')}", highlight=False)
+        # What failed before its first step fails again unless something is given that mends it.
+        mended = " KEY=VALUE" if any(row.status == "failed" and not row.step for row in rows) else ""
+        again = console.command(f"train -m resume={rows[0].sweep}{mended}")
+        console.out.print(f"Go on with it: {again}", highlight=False)
+    return rows
 
 
 def peak_mib(metrics: Mapping[str, float]) -> float | None:

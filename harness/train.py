@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from signal import SIGTERM
@@ -95,7 +95,7 @@ def _run_hydra(prog: str, arguments: list[str]) -> None:
     in_sweep = bool(set(sweep.MULTIRUN) & set(arguments))
     if in_sweep and world.joined:
         raise UsageError("a sweep starts the processes of each of its runs itself: harness train -m trainer.devices=N")
-    _Single.began, _Single.error, NoteSweep.logdir = False, None, None
+    _Single.began, _Single.error, NoteSweep.logdir, NoteSweep.errors = False, None, None, ()
     if (path := world.earlier_path()) is not None:
         arguments = [*arguments, f"resume={path}"]
     if in_sweep:
@@ -115,7 +115,7 @@ def _run_hydra(prog: str, arguments: list[str]) -> None:
             raise UsageError(f"the run's directory cannot be made: {error}; choose another logdir") from error
         finally:
             if NoteSweep.logdir is not None and sweep.was_begun(NoteSweep.folder, name, NoteSweep.logdir):
-                show_sweep(NoteSweep.logdir, name)
+                NoteSweep.errors = [row.error for row in show_sweep(NoteSweep.logdir, name) if row.error]
     if _Single.error is not None:
         raise _Single.error
 
@@ -143,6 +143,8 @@ class NoteSweep(Callback):
     sweep: sweep.Sweep
     logdir: Path | None = None
     folder: Path
+    errors: Sequence[str] = ()
+    """Of its runs, as its table has told them."""
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         NoteSweep.logdir = Path(config.logdir)
@@ -243,7 +245,9 @@ def _job(composed: DictConfig) -> float | None:
             raise
         except Exception as error:
             if run.started or in_sweep:
-                run.finish("failed", f"{type(error).__name__}: {error}")
+                run.finish(
+                    "failed", str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
+                )
             raise
         if summary.stopped_by is not None:
             run.finish("interrupted")
@@ -310,11 +314,14 @@ def _report(error: Exception) -> int:
             message += f"\n{error.__cause__}"
         # Where in OmegaConf's own tree of types it happened helps nobody.
         message = "\n".join(line for line in message.splitlines() if "_type=" not in line)
+        if message in NoteSweep.errors:
+            return 2
         hidden = isinstance(error, UsageError) and error.__cause__ is not None
         console.error(message + ("\n(HYDRA_FULL_ERROR=1 shows where)" if hidden else ""))
         return 2
     if isinstance(error, DivergedError):
-        console.error(error)
+        if str(error) not in NoteSweep.errors:
+            console.error(error)
         return 1
     traceback.print_exception(error)
     return 1
