@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from signal import SIGTERM
 from typing import Any
@@ -25,7 +25,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from harness import completion, console, distributed, launch, misspelt, resume, sweep
+from harness import completion, console, distributed, launch, misspelt, resume, sweep, sweep_figure
 from harness import config as schema
 from harness.distributed import World
 from harness.errors import DivergedError, UsageError
@@ -40,7 +40,7 @@ from harness.run import (
     remove_empty,
     versions,
 )
-from harness.runs import show_sweep
+from harness.runs import Row, show_sweep
 from harness.summary import show_run
 
 log = logging.getLogger(__name__)
@@ -115,7 +115,9 @@ def _run_hydra(prog: str, arguments: list[str]) -> None:
             raise UsageError(f"the run's directory cannot be made: {error}; choose another logdir") from error
         finally:
             if NoteSweep.logdir is not None and sweep.was_begun(NoteSweep.folder, name, NoteSweep.logdir):
-                NoteSweep.errors = [row.error for row in show_sweep(NoteSweep.logdir, name) if row.error]
+                rows = show_sweep(NoteSweep.logdir, name)
+                NoteSweep.errors = [row.error for row in rows if row.error]
+                _draw(rows, NoteSweep.folder / name)
     if _Single.error is not None:
         raise _Single.error
 
@@ -150,6 +152,13 @@ class NoteSweep(Callback):
         NoteSweep.logdir = Path(config.logdir)
         NoteSweep.folder = NoteSweep.logdir / config.name
         sweep.save(NoteSweep.folder, NoteSweep.sweep)
+
+
+def _draw(rows: Sequence[Row], folder: Path) -> None:
+    """Put a sweep over one number into TensorBoard; a disk that is full is no reason to fail."""
+    with suppress(OSError):
+        if sweep_figure.to_tensorboard(rows, folder):
+            console.out.print("Step time against what varies: TensorBoard, tab Images", highlight=False)
 
 
 def _names_only_what_varies(arguments: list[str]) -> str:
