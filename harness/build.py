@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import MISSING, DictConfig, OmegaConf
 
-from harness import config as schema
 from harness import distributed, targets
 from harness.config import Config, Precision, StrategyKind
 from harness.data import Loader, facts
@@ -28,24 +25,19 @@ FACTS = ("kind", "in_channels", "image_size", "num_classes", "vocab_size", "cont
 class Parts:
     """What a job is made of, before its ranks have spoken to each other."""
 
-    config: Config
     device: torch.device
     loaders: dict[str, Loader]
     task: Task
     model: torch.nn.Module
 
 
-def parts(composed: DictConfig, world: World) -> Parts:
+def parts(config: Config, world: World) -> Parts:
     """Build them, each rank for itself.
 
     Raises:
-        UsageError: with all that is wrong with the configuration, or with what could not be built.
+        UsageError: with all that is wrong with the targets and the device, or with what could not be built.
     """
-    if missing := list(_missing(OmegaConf.to_container(composed, resolve=False))):
-        raise UsageError(*(f"{key} is missing: give {key}=..." for key in missing))
-    config: Any = OmegaConf.to_object(composed)
-    assert isinstance(config, Config)
-    device = _check(composed, config, world)
+    device = _check(config, world)
     _seed(config)
 
     known: dict[str, Any] = {"device": str(device), "seed": config.seed}
@@ -68,17 +60,7 @@ def parts(composed: DictConfig, world: World) -> Parts:
     known |= _facts(loaders["train"])
     task: Task = targets.build("task", config.task, known)
     model: torch.nn.Module = targets.build("model", config.model, known).to(device)
-    return Parts(config=config, device=device, loaders=loaders, task=task, model=model)
-
-
-def _missing(node: Any, key: str = "") -> Iterator[str]:
-    """The keys without a value; one that refers to them is not among them, and OmegaConf's own search fails at it."""
-    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-    for name, value in items:
-        here = f"{key}.{name}" if key else str(name)
-        if value == MISSING:
-            yield here
-        yield from _missing(value, here)
+    return Parts(device=device, loaders=loaders, task=task, model=model)
 
 
 def strategy(config: Config, model: torch.nn.Module, device: torch.device, world: World) -> Strategy:
@@ -114,13 +96,13 @@ def _facts(train: Loader) -> dict[str, Any]:
         raise UsageError(f"data.train: its first sample cannot be read: {type(error).__name__}: {error}") from error
 
 
-def _check(composed: DictConfig, config: Config, world: World) -> torch.device:
+def _check(config: Config, world: World) -> torch.device:
     """The device to train on.
 
     Raises:
-        UsageError: with all that is wrong with the configuration.
+        UsageError: with all that is wrong with the targets and with what the device cannot do.
     """
-    found = [*schema.unknown_keys(composed), *schema.problems(config)]
+    found: list[str] = []
     dataset_known = {"device", "seed", "batch_size"}
     nodes: list[tuple[str, dict[str, Any] | None, set[str]]] = [
         ("data.train", config.data.train, dataset_known),

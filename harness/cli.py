@@ -102,7 +102,6 @@ def runs(
         show(rows)
     else:
         console.out.print(f"There are no runs in {logdir} yet. Start one: {console.command('train')}", highlight=False)
-        console.out.print("(Windows of a loop of one's own: harness report LOGDIR)", highlight=False)
 
 
 @app.command()
@@ -162,10 +161,10 @@ def compare(
     """Show what differs between two runs, windows or traces, and what of it is more than noise."""
     from harness.compare import run
 
-    grown = run(before, after, fail_over=fail_over, per_sample=per_sample, rows=rows, format=format.value)
-    for line in grown:
+    gate = run(before, after, fail_over=fail_over, per_sample=per_sample, rows=rows, format=format.value)
+    for line in gate.lines:
         console.err.print(console.plain(line), highlight=False, soft_wrap=True)
-    if grown:
+    if not gate.kept:
         raise typer.Exit(1)
 
 
@@ -242,3 +241,7 @@ def main() -> None:
     except UsageError as error:
         console.error(error)
         sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

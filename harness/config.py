@@ -20,6 +20,9 @@ from typing import Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from harness.errors import UsageError
+from harness.misspelt import meant
+
 HERE = Path(__file__).parent
 CONF = HERE / "conf" if (HERE / "conf").is_dir() else HERE.parent / "conf"
 """In a wheel the files lie in the package, in a checkout beside it."""
@@ -307,13 +310,38 @@ SECTIONS: dict[str, type[Any]] = {
 }
 
 
+def checked(composed: DictConfig) -> Config:
+    """The configuration as an object; what it says of objects to build is looked at when they are built.
+
+    Raises:
+        UsageError: with all that is wrong with its keys and values.
+    """
+    if missing := list(_missing(OmegaConf.to_container(composed, resolve=False))):
+        raise UsageError(*(f"{key} is missing: give {key}=..." for key in missing))
+    config: Any = OmegaConf.to_object(composed)
+    assert isinstance(config, Config)
+    if found := [*unknown_keys(composed), *problems(config)]:
+        raise UsageError(*found)
+    return config
+
+
+def _missing(node: Any, key: str = "") -> Iterator[str]:
+    """The keys without a value; one that refers to them is not among them, and OmegaConf's own search fails at it."""
+    items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for name, value in items:
+        here = f"{key}.{name}" if key else str(name)
+        if value == MISSING:
+            yield here
+        yield from _missing(value, here)
+
+
 def unknown_keys(composed: DictConfig) -> Iterator[str]:
     """Keys that ``+key=value`` has added where the schema knows all there are."""
     for section, owner in SECTIONS.items():
         known = {entry.name for entry in fields(owner)}
         there = OmegaConf.select(composed, section) if section else composed
         for key in sorted(set(map(str, there)) - known):
-            yield f"{section}{section and '.'}{key}: there is no such key; there are {', '.join(sorted(known))}"
+            yield f"{section}{section and '.'}{key}: there is no such key; {meant(key, known)}"
 
 
 def problems(config: Config) -> Iterator[str]:

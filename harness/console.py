@@ -88,6 +88,8 @@ class PlainProgress:
         self._max_steps = max_steps
         self._first = (first_step, time.monotonic())
         self._next = 0.0
+        self._last: Mapping[str, float] | None = None
+        """Of the last step, which is told twice: by the loop and by its evaluation."""
 
     def __enter__(self) -> Self:
         return self
@@ -95,12 +97,19 @@ class PlainProgress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        return
+        if self._last is not None:
+            self._print(self._max_steps, self._last)
 
     def show(self, step: int, metrics: Mapping[str, float]) -> None:
-        if not metrics or (time.monotonic() < self._next and step < self._max_steps):
+        if not metrics:
             return
-        self._next = time.monotonic() + PLAIN_S
+        if step >= self._max_steps:
+            self._last = metrics
+        elif time.monotonic() >= self._next:
+            self._next = time.monotonic() + PLAIN_S
+            self._print(step, metrics)
+
+    def _print(self, step: int, metrics: Mapping[str, float]) -> None:
         first_step, started = self._first
         left = (time.monotonic() - started) / max(1, step - first_step) * (self._max_steps - step)
         err.print(

@@ -1,7 +1,8 @@
 """The processes of one job: who this one is among them, and what they say to each other.
 
 Started by torchrun, by ``harness train trainer.devices=N``, or by anything else that sets torch's own variables
-(``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``, ``LOCAL_RANK``, ``LOCAL_WORLD_SIZE``).
+(``RANK``, ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``, ``LOCAL_RANK``, ``LOCAL_WORLD_SIZE``). The only process
+of a job needs no torch here.
 """
 
 from __future__ import annotations
@@ -12,15 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
-
-import torch
-import torch.distributed as dist
-from torch import Tensor
-from torch._C._distributed_c10d import HashStore, PrefixStore
-from torch.distributed.rendezvous import rendezvous
+from typing import TYPE_CHECKING, Any
 
 from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 LEAVE_S = 600.0
 """How long a rank waits at the job's end for rank 0, which still publishes and writes; then it ends by itself."""
@@ -78,6 +76,8 @@ class World:
     def sum(self, tensor: Tensor) -> Tensor:
         """The sum over all ranks, in place, on the tensor's device."""
         if self.size > 1:
+            from torch import distributed as dist
+
             dist.all_reduce(tensor)
         return tensor
 
@@ -85,6 +85,8 @@ class World:
         """Every rank's value, in the order of the ranks, on every rank; values are pickled."""
         if self.size == 1:
             return [value]
+        from torch import distributed as dist
+
         values: list[Any] = [None] * self.size
         dist.all_gather_object(values, value)
         return values
@@ -140,6 +142,8 @@ class World:
             else:
                 self.store.wait([_OVER], timedelta(seconds=FAIL_S if failed else LEAVE_S))
         if not failed:
+            from torch import distributed as dist
+
             with suppress(Exception):
                 dist.destroy_process_group()
 
@@ -152,6 +156,11 @@ def join() -> World:
     """
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         return World()
+    import torch
+    from torch import distributed as dist
+    from torch._C._distributed_c10d import PrefixStore
+    from torch.distributed.rendezvous import rendezvous
+
     try:
         restart = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", 0))
         store, rank, size = next(rendezvous("env://"))
@@ -176,6 +185,10 @@ def join() -> World:
 
 def alone() -> None:
     """A process group of this process alone, which sharding needs, if there is none yet."""
+    import torch
+    from torch import distributed as dist
+    from torch._C._distributed_c10d import HashStore
+
     if not dist.is_initialized():
         dist.init_process_group(
             "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo", store=HashStore(), rank=0, world_size=1
@@ -184,6 +197,8 @@ def alone() -> None:
 
 def _lasting(store: Any) -> Any:
     """The store without the prefix that changes with each restart."""
+    from torch._C._distributed_c10d import PrefixStore
+
     while isinstance(store, PrefixStore):
         store = store.underlying_store
     return store

@@ -1,4 +1,4 @@
-"""The one error that a user's own input can raise."""
+"""Errors that end a command with one message and no traceback."""
 
 from __future__ import annotations
 
@@ -20,3 +20,7 @@ class UsageError(Exception):
         if len(self.problems) == 1:
             return self.problems[0]
         return f"{len(self.problems)} problems:\n" + "\n".join(f"  - {problem}" for problem in self.problems)
+
+
+class DivergedError(ArithmeticError):
+    """The loss is no longer finite."""

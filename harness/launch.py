@@ -10,8 +10,6 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 
-import torch
-
 from harness import console
 from harness.errors import UsageError
 
@@ -34,6 +32,8 @@ def count(devices: int | str) -> int:
         UsageError: for a value that is neither ``auto`` nor a number of at least 1.
     """
     if devices == "auto":
+        import torch
+
         return max(1, torch.cuda.device_count())
     if isinstance(devices, bool) or not isinstance(devices, int) or devices < 1:
         raise UsageError(f"trainer.devices={devices}: must be at least 1, or auto for every GPU of this machine")

@@ -191,9 +191,9 @@ def read_manifest(run: Path) -> Manifest:
 
 
 def find_runs(logdir: Path) -> Iterator[Path]:
-    """Directories below ``logdir``, itself included, that hold a run."""
+    """Directories below ``logdir``, itself included, that hold a run: a manifest, or windows of somebody's own loop."""
     for folder, folders, files in os.walk(logdir):
-        if MANIFEST in files:
+        if MANIFEST in files or (PROFILE in folders and windows(Path(folder))):
             folders.clear()
             yield Path(folder)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
@@ -12,11 +13,19 @@ from rich.table import Table
 
 from harness import console
 from harness.errors import UsageError
-from harness.run import Manifest, find_runs, read_manifest, windows
+from harness.request import listener
+from harness.run import MANIFEST, Manifest, find_runs, read_manifest, windows
 from harness.trace.schema import VerdictLabel
 
 PEAK_OF_JOB = "memory/peak_allocated_mib"
-STYLE = {"completed": "green", "running": "cyan", "interrupted": "yellow", "failed": "red", "killed": "red"}
+STYLE = {
+    "completed": "green",
+    "ended": "green",
+    "running": "cyan",
+    "interrupted": "yellow",
+    "failed": "red",
+    "killed": "red",
+}
 
 
 class Row(msgspec.Struct, kw_only=True):
@@ -25,9 +34,10 @@ class Row(msgspec.Struct, kw_only=True):
     id: str
     path: str
     status: str
+    """As the manifest has it; of a loop of somebody's own, which has none, ``running`` or ``ended``."""
     started: str
     step: int
-    max_steps: int
+    max_steps: int | None
     windows: int
     sweep: str | None
     choices: dict[str, str]
@@ -59,9 +69,11 @@ def collect(logdir: Path) -> Iterator[Row]:
     """
     if not logdir.is_dir():
         raise UsageError(f"{logdir} is no directory; give the logdir that the runs were written to")
-    found = [(path, _read(path)) for path in find_runs(logdir)]
-    for path, manifest in sorted(found, key=lambda item: item[1].started, reverse=True):
-        yield _row(path, manifest)
+    found = [
+        _row(path, _read(path)) if (path / MANIFEST).exists() else _row_of_own_loop(path, logdir)
+        for path in find_runs(logdir)
+    ]
+    yield from sorted(found, key=lambda row: row.started, reverse=True)
 
 
 def show(rows: Sequence[Row]) -> None:
@@ -71,24 +83,31 @@ def show(rows: Sequence[Row]) -> None:
     table.add_column("status")
     for heading in ("steps", "loss", "eval loss", "throughput", "windows"):
         table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("verdict" if any(row.verdict for row in rows) else "", no_wrap=True)
     for row in rows:
         table.add_row(
             console.plain(row.id),
             f"[{STYLE[row.status]}]{row.status}[/]",
-            f"{row.step:,}/{row.max_steps:,}",
+            f"{row.step:,}" if row.max_steps is None else f"{row.step:,}/{row.max_steps:,}",
             "" if row.loss is None else f"{row.loss:.4g}",
             "" if row.eval_loss is None else f"{row.eval_loss:.4g}",
             "" if row.per_second is None else f"{row.per_second:,.0f} {row.unit}/s",
             str(row.windows),
+            row.verdict or "",
         )
     console.out.print(table)
     _show_errors(rows)
 
 
 def _show_errors(rows: Sequence[Row]) -> None:
+    """Each error once, with the runs that have it."""
+    runs: dict[str, list[str]] = {}
     for row in rows:
         if row.error:
-            console.out.print(f"[red]{console.plain(row.id)}[/]: {console.plain(row.error)}", highlight=False)
+            runs.setdefault(row.error, []).append(row.id)
+    for error, ids in runs.items():
+        whose = ids[0] if len(ids) == 1 else f"{len(ids)} runs, {ids[0]} the first"
+        console.out.print(f"[red]{console.plain(whose)}[/]: {console.plain(error)}", highlight=False)
 
 
 def sweep_rows(logdir: Path, sweep: str | None) -> list[Row]:
@@ -132,7 +151,7 @@ def pareto(rows: Sequence[Row]) -> list[Row]:
     return front
 
 
-def show_sweep(logdir: Path, sweep: str | None) -> None:
+def show_sweep(logdir: Path, sweep: str | None) -> list[Row]:
     """Print the runs of one sweep: how fast, how good, how much memory, and which of them no other one beats."""
     rows = sweep_rows(logdir, sweep)
     columns: list[tuple[str, Callable[[Row], str]]] = [
@@ -163,7 +182,11 @@ def show_sweep(logdir: Path, sweep: str | None) -> None:
         said += " ● no other run is both faster and of less loss."
     console.out.print(f"{said} Compare them: {console.command(f'board {logdir}')}", highlight=False)
     if done < len(rows):
-        console.out.print(f"Go on with it: {console.command(f'train -m resume={rows[0].sweep}')}", highlight=False)
+        # What failed before its first step fails again unless something is given that mends it.
+        mended = " KEY=VALUE" if any(row.status == "failed" and not row.step for row in rows) else ""
+        again = console.command(f"train -m resume={rows[0].sweep}{mended}")
+        console.out.print(f"Go on with it: {again}", highlight=False)
+    return rows
 
 
 def peak_mib(metrics: Mapping[str, float]) -> float | None:
@@ -226,4 +249,39 @@ def _row(path: Path, manifest: Manifest) -> Row:
         verdict=_verdict(metrics.get("window/verdict")),
         device=manifest.device,
         error=manifest.error,
+    )
+
+
+def _row_of_own_loop(path: Path, logdir: Path) -> Row:
+    """Of windows that no ``harness train`` has recorded: what the newest one's findings say."""
+    from harness.report.find import findings_of
+
+    recorded = windows(path)
+    newest = findings_of(recorded[-1])
+    heard = listener(path)
+    times = newest.step_time if newest is not None else None
+    first = recorded[-1].name.partition("_")[2]
+    step_us = (times.unprofiled_median_us or times.profiled_median_us) if times is not None else None
+    memory = newest.memory if newest is not None else None
+    return Row(
+        id=path.relative_to(logdir).as_posix() if path != logdir else path.absolute().name,
+        path=str(path),
+        status="running" if heard is not None and heard[1] else "ended",
+        started=datetime.fromtimestamp(recorded[0].stat().st_mtime, UTC).isoformat(timespec="milliseconds"),
+        step=(int(first) if first.isdigit() else 0) + (newest.window.steps if newest is not None else 0),
+        max_steps=None,
+        windows=len(recorded),
+        sweep=None,
+        choices={},
+        overrides=[],
+        loss=None,
+        eval_loss=None,
+        per_second=None,
+        unit=None,
+        step_time_ms=None if step_us is None else step_us / 1e3,
+        busy=max((one.busy_fraction for one in newest.device), default=None) if newest is not None else None,
+        peak_mib=None if memory is None else memory.peak_allocated_bytes / 2**20,
+        verdict=newest.verdict.label if newest is not None else None,
+        device=next((one.name for one in newest.devices), "cpu") if newest is not None else None,
+        error=None,
     )

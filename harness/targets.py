@@ -13,6 +13,7 @@ import msgspec
 from hydra.utils import instantiate
 
 from harness.errors import UsageError
+from harness.misspelt import meant
 
 _PLAIN = (int, float, str, bool, type(None))
 _RESERVED = {"_target_", "_args_", "_convert_", "_recursive_", "_partial_"}
@@ -46,8 +47,7 @@ def problems(where: str, node: Mapping[str, Any], known: Collection[str]) -> Ite
         if value == "???":
             yield f"{where}.{name} is missing: {target} needs it"
         elif name not in parameters and not takes_any:
-            takes = ", ".join(sorted(set(parameters) - set(known) - {"self"})) or "no arguments"
-            yield f"{where}.{name}: {target} does not take it; it takes {takes}"
+            yield f"{where}.{name}: {target} does not take it; {meant(name, set(parameters) - set(known) - {'self'})}"
         elif isinstance(value, Mapping) and "_target_" in value:
             yield from problems(f"{where}.{name}", value, known)
         elif not (value is None and name in known) and name in hints and _is_plain(hints[name]):

@@ -22,7 +22,7 @@ from harness.checkpoint import Checkpoints
 from harness.console import Progress
 from harness.data import Batch, Loader, to_device
 from harness.distributed import World
-from harness.errors import UsageError
+from harness.errors import DivergedError, UsageError
 from harness.record import Profiler, PublishedWindow, span
 from harness.record.composition import Composition, composition
 from harness.signals import StopSignals
@@ -38,10 +38,6 @@ SHOW_S = 0.5
 STOPPED_DRAIN_S = 10.0
 """How long a job that a signal has stopped waits for windows on their way."""
 MIB = 1024**2
-
-
-class DivergedError(ArithmeticError):
-    """The loss is no longer finite."""
 
 
 @dataclass(kw_only=True)

@@ -106,6 +106,7 @@ def test_a_failing_job_hides_none_of_the_others(harness: Launcher, tmp_path: Pat
     assert done.status == 1, done.text
     assert "2 of 3 runs completed" in done.out
     assert "001_optimizer.lr=1e30: the loss of step" in done.said
+    assert done.said.count("the loss of step") == 1
     assert "Traceback" not in done.text, done.text
 
 
@@ -121,6 +122,14 @@ def test_a_job_with_a_mistake_hides_none_of_the_others(harness: Launcher, tmp_pa
 def test_a_sweep_with_a_mistake_that_all_jobs_share_starts_none(harness: Launcher, tmp_path: Path) -> None:
     done = sweep(harness, tmp_path, "seed=0,1", "nonsense=1").wait()
     expect_usage_error(done, "nonsense", logdir=tmp_path / "logs")
+
+
+def test_a_mistake_of_all_jobs_is_told_once(harness: Launcher, tmp_path: Path) -> None:
+    done = sweep(harness, tmp_path, "seed=0,1", "profiler=periodic", "profiler.wait=95").wait()
+    assert done.status == 2, done.text
+    assert done.said.count("the first window would end with step 100") == 1
+    assert "2 runs, default/" in done.said
+    assert re.search(r"Go on with it: harness train -m resume=\S+ KEY=VALUE$", done.out, re.MULTILINE)
 
 
 def test_a_signal_ends_the_whole_sweep_in_order(harness: Launcher, tmp_path: Path) -> None:

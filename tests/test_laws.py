@@ -54,6 +54,13 @@ def test_every_command_but_train_starts_without_torch(arguments: list[str], tmp_
     assert not modules_after(*arguments, cwd=tmp_path) & set(HEAVY)
 
 
+def test_a_mistake_is_told_before_torch_is_loaded(tmp_path: Path) -> None:
+    """Of Hydra's, and of the values that Hydra takes."""
+    done = python("-c", RUN, "train", "trainer.max_steps=0", cwd=tmp_path)
+    assert "trainer.max_steps=0: must be at least 1" in done.err
+    assert "torch" not in json.loads(done.out.splitlines()[-1])["modules"]
+
+
 def test_the_board_serves_without_torch(tmp_path: Path) -> None:
     # A port that is taken ends the command once everything that it needs is imported.
     done = python(
@@ -156,7 +163,8 @@ def test_no_arrow_points_back() -> None:
     [
         ("harness.record", ["harness.trainer", "harness.train", "harness.cli", "harness.data", "harness.config"]),
         ("harness.trace", ["harness.record", "harness.board", "harness.trainer", "harness.train", "harness.cli"]),
-        ("harness.trainer", ["harness.train", "harness.cli", "harness.config"]),
+        ("harness.trainer", ["harness.job", "harness.train", "harness.cli", "harness.config"]),
+        ("harness.job", ["harness.train", "harness.cli"]),
         ("harness.data", ["harness.trainer", "harness.train", "harness.config"]),
         ("harness.train", ["harness.cli"]),
     ],

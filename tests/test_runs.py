@@ -68,7 +68,21 @@ def test_the_table_shows_the_same_to_people(harness: Launcher, logs: Path) -> No
     loss = reading.manifest(run)["metrics"]["train/loss"]
     for word in ("completed", "6/6", f"{loss:.4g}", "samples/s"):
         assert word in line
-    assert line.split()[-1] == "2"
+    assert line.split()[-2:] == ["2", "cpu-bound"]
+
+
+def test_windows_of_a_loop_of_ones_own_are_a_run_too(harness: Launcher, logs: Path) -> None:
+    """Without a manifest; what the newest window's findings say is known."""
+    own = Path(shutil.copytree(reading.only_run(logs), logs / "mine"))
+    (own / "run.json").unlink()
+    (row,) = (row for row in rows(harness, logs) if row["id"] == "mine")
+    newest = json.loads((reading.windows(own)[-1] / "window.json").read_text())
+    assert (row["status"], row["step"], row["max_steps"], row["windows"]) == ("ended", 6, None, 2)
+    assert row["verdict"] == newest["verdict"]["label"]
+    assert row["step_time_ms"] == newest["step_time"]["unprofiled_median_us"] / 1e3
+    assert (row["loss"], row["device"], row["error"]) == (None, "cpu", None)
+    (line,) = (line for line in harness.run("runs", "logs", cwd=logs.parent).out.splitlines() if "mine" in line)
+    assert line.split() == ["mine", "ended", "6", "2", "cpu-bound"]
 
 
 def test_the_newest_come_first(harness: Launcher, logs: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import xml.etree.ElementTree as xml
@@ -10,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
@@ -132,6 +134,13 @@ def test_a_sweep_is_a_table_with_the_figures_of_its_windows(harness: Launcher, t
     assert drawn.status == 0, drawn.text
     texts = [element.text for element in xml.fromstring((tmp_path / "sweep.svg").read_text()).iter()]
     assert {"8", "16", "data.batch_size"} <= set(texts)
+
+    own = EventAccumulator(str(logs / "default" / str(rows[0].sweep)), size_guidance={"images": 0}).Reload()
+    (image,) = own.Images("sweep/step time against data.batch_size")
+    with Image.open(io.BytesIO(image.encoded_image_string)) as picture:
+        assert (image.width, image.height) == picture.size
+        colours = {colour for _, colour in picture.getcolors(1 << 16) or []}
+    assert {(0x47, 0x55, 0x69), (0xC2, 0x41, 0x0C)} <= colours, "the step's line and the host's"
 
     events = EventAccumulator(rows[0].path).Reload()
     plugin = events.SummaryMetadata("_hparams_/experiment").plugin_data

@@ -18,11 +18,11 @@ from harness import console
 from harness.board.logger import Logger
 from harness.checkpoint import Checkpoints, load
 from harness.data import Digits, Loader
-from harness.errors import UsageError
+from harness.errors import DivergedError, UsageError
 from harness.record import Profiler, Schedule, TraceOptions
 from harness.schedulers import warmup_cosine
 from harness.tasks import Classification, Inference, LanguageModeling
-from harness.trainer import DivergedError, Summary, Trainer
+from harness.trainer import Summary, Trainer
 from models import CNN, MLP, Transformer
 from tests import reading
 

@@ -20,7 +20,7 @@ from harness.errors import UsageError
 from harness.report.find import Run, Window, find
 from harness.run import MANIFEST, read_manifest
 from harness.runs import throughput
-from harness.trace.compare import Comparison, compare, culprits, regressions
+from harness.trace.compare import Comparison, compare, culprits, regressions, undecided
 from harness.trace.schema import WindowReport
 
 Format = Literal["table", "markdown", "json"]
@@ -28,6 +28,14 @@ Format = Literal["table", "markdown", "json"]
 MOST_WINDOWS = 20
 """Of a run, the newest so many."""
 _LIMIT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*")
+
+
+class Gate(NamedTuple):
+    """What ``fail_over`` has come to."""
+
+    kept: bool
+    lines: list[str]
+    """What has grown by more than the limit, and why; and what may have, for all that is known."""
 
 
 def run(
@@ -38,7 +46,7 @@ def run(
     per_sample: bool = False,
     rows: int = 15,
     format: Format = "table",
-) -> list[str]:
+) -> Gate:
     """Print what differs between two runs, windows or traces.
 
     Args:
@@ -50,7 +58,7 @@ def run(
         format: ``json`` is :class:`harness.trace.compare.Comparison`.
 
     Returns:
-        What has grown by more than ``fail_over``, and why, as lines; none where nothing has.
+        Whether the step and peak memory have grown by no more than ``fail_over``, and what to say of it.
 
     Raises:
         UsageError: where one of them cannot be read, or ``fail_over`` is no limit.
@@ -80,7 +88,7 @@ def run(
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     else:
         _show(found, limit, rows, format)
-    return [] if limit is None else _verdict(found, limit)
+    return Gate(True, []) if limit is None else _gate(found, limit)
 
 
 def _show(found: Comparison, limit: float | None, rows: int, format: Format) -> None:
@@ -99,14 +107,13 @@ def _show(found: Comparison, limit: float | None, rows: int, format: Format) -> 
         terminal.show(document, console.out)
 
 
-def _verdict(found: Comparison, limit: float) -> list[str]:
-    from harness.compare.sections import sentence
+def _gate(found: Comparison, limit: float) -> Gate:
+    from harness.compare.sections import doubt, sentence
 
     grown = regressions(found, limit)
-    if not grown:
-        return []
     named = [f"  {sentence(row)}" for row in culprits(found)] if any(row.group == "step" for row in grown) else []
-    return [*(f"{sentence(row)}, over the limit of {100 * limit:g} %" for row in grown), *named]
+    over = [f"{sentence(row)}, over the limit of {100 * limit:g} %" for row in grown]
+    return Gate(not grown, [*over, *named, *(doubt(row, limit) for row in undecided(found, limit))])
 
 
 def _limit(text: str) -> float:

@@ -19,7 +19,19 @@ from harness.report.document import (
     text,
 )
 from harness.report.units import duration, share, size
-from harness.trace.compare import GROUPS, SMALLEST, Comparison, Group, Row, Side, Unit, culprits, regressions
+from harness.trace.compare import (
+    GROUPS,
+    MORE,
+    SMALLEST,
+    Comparison,
+    Group,
+    Row,
+    Side,
+    Unit,
+    culprits,
+    regressions,
+    undecided,
+)
 
 TITLE: dict[Group, str] = {
     "step": "Step time",
@@ -59,6 +71,12 @@ def sentence(row: Row) -> str:
     return f"{what} is {_percent(row.change)}: {then} → {now}{_noise(row)}"
 
 
+def doubt(row: Row, limit: float) -> str:
+    """That the limit may be passed all the same: `step: up to 31 % more cannot be told from noise, ...`."""
+    known = "how far it scatters is not known" if row.high is None else f"{100 * row.high:.1f} % more may be noise"
+    return f"{row.name}: {known}, so a limit of {100 * limit:g} % decides little; {MORE}"
+
+
 def _head(found: Comparison, limit: float | None) -> Section:
     both = (found.before, found.after)
     facts: list[tuple[str, Sequence[str]]] = [
@@ -78,9 +96,11 @@ def _head(found: Comparison, limit: float | None) -> Section:
         blocks.append(Paragraph("Times below are of one sample, those of a step divided by what it trains on."))
     elif found.before.per_step and found.after.per_step and found.before.per_step != found.after.per_step:
         blocks.append(Paragraph("! A step is not as much work on both sides; --per-sample divides by it.", "yellow"))
-    blocks += [Paragraph(f"! {warning[:1].upper()}{warning[1:]}.", "yellow") for warning in found.warnings]
+    blocks += [Paragraph(f"! {_capital(warning)}.", "yellow") for warning in found.warnings]
     grown = regressions(found, limit) if limit is not None else []
     real = [row for row in found.rows if row.outcome not in ("same", "unknown")]
+    for row in undecided(found, limit) if limit is not None else []:
+        blocks.append(Paragraph(f"! {_capital(doubt(row, limit or 0.0))}.", "yellow"))
     if grown:
         blocks.append(Paragraph(f"Over the limit of {share(limit or 0.0)}:", "bold red"))
         blocks.append(Numbered([(sentence(row), "see below") for row in grown]))
@@ -90,6 +110,10 @@ def _head(found: Comparison, limit: float | None) -> Section:
             blocks.append(Paragraph("What takes more time:"))
             blocks.append(Numbered([(row.name, sentence(row)) for row in named]))
     return Section(_title(found, grown, real), blocks)
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _title(found: Comparison, grown: Sequence[Row], real: Sequence[Row]) -> Cell:

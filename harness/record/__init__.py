@@ -5,10 +5,29 @@
     from harness.record import Profiler, Schedule
 """
 
-from harness.publish import Keep, PublishedWindow
-from harness.record.profiler import Profiler
-from harness.record.recording import TraceOptions
-from harness.record.schedule import Schedule
-from harness.record.spans import span
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from harness.publish import Keep, PublishedWindow
+    from harness.record.profiler import Profiler
+    from harness.record.recording import TraceOptions
+    from harness.record.schedule import Schedule
+    from harness.record.spans import span
 
 __all__ = ["Keep", "Profiler", "PublishedWindow", "Schedule", "TraceOptions", "span"]
+_HOME = {
+    "Keep": "harness.publish",
+    "Profiler": "harness.record.profiler",
+    "PublishedWindow": "harness.publish",
+    "Schedule": "harness.record.schedule",
+    "TraceOptions": "harness.record.recording",
+    "span": "harness.record.spans",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Each name when it is asked for: a schedule is checked without torch, which takes seconds to load."""
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import UsageError
+from harness.report.canvas import Canvas, Png, Svg
 from harness.report.find import Run, Window, find
 from harness.report.units import duration
 from harness.trace import WindowReport
@@ -64,13 +64,27 @@ def newest_window(path: Path) -> Window:
 
 
 def svg(points: Sequence[Point], title: str, axis: str) -> str:
-    """Time against size, both by powers: the lines cross where the device takes over.
+    """The figure as a file.
 
     Args:
         points: In ascending order of their sizes, all above zero.
         title: What a screen reader says of it.
         axis: What the sizes are.
     """
+    canvas = Svg(WIDTH, HEIGHT, title)
+    draw(canvas, points, axis)
+    return canvas.document()
+
+
+def png(points: Sequence[Point], axis: str) -> Png:
+    """The figure as an image."""
+    canvas = Png(WIDTH, HEIGHT)
+    draw(canvas, points, axis)
+    return canvas
+
+
+def draw(canvas: Canvas, points: Sequence[Point], axis: str) -> None:
+    """Time against size, both by powers: the lines cross where the device takes over."""
     values = [value for p in points for value in (p.host_us, p.device_us, p.step_us) if value]
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     first, last = math.log2(points[0].size), math.log2(points[-1].size)
@@ -81,22 +95,16 @@ def svg(points: Sequence[Point], title: str, axis: str) -> str:
     def y(us: float) -> float:
         return HEIGHT - BOTTOM - (math.log10(us) - low) / max(high - low, 1) * (HEIGHT - TOP - BOTTOM)
 
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
-        'font-size="12" role="img">',
-        f"<title>{escape(title)}</title>",
-        f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-    ]
     for power in range(low, high + 1):
         at = y(10.0**power)
-        parts.append(f'<path d="M{LEFT} {at:.1f}H{WIDTH - RIGHT}" stroke="#e2e8f0"/>')
-        parts.append(_text(LEFT - 8, at + 4, duration(10.0**power).replace(".00", "").replace(".0", ""), "end"))
+        canvas.line([(LEFT, at), (WIDTH - RIGHT, at)], "#e2e8f0")
+        canvas.text(LEFT - 8, at + 4, duration(10.0**power).replace(".00", "").replace(".0", ""), "end")
     for place, p in enumerate(points):
         verdict = p.report.verdict.label
         if not place or verdict != points[place - 1].report.verdict.label:
-            parts.append(_text(x(p.size), TOP - 8, verdict, "middle" if place else "start", "#64748b"))
-        parts.append(_text(x(p.size), HEIGHT - BOTTOM + 18, f"{p.size:g}", "middle"))
-    parts.append(_text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, axis, "middle"))
+            canvas.text(x(p.size), TOP - 8, verdict, "middle" if place else "start", "#64748b")
+        canvas.text(x(p.size), HEIGHT - BOTTOM + 18, f"{p.size:g}", "middle")
+    canvas.text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 8, axis, "middle")
     labels = []
     for name, colour, series in (
         ("step", STEP, [p.step_us for p in points]),
@@ -104,17 +112,11 @@ def svg(points: Sequence[Point], title: str, axis: str) -> str:
         *([("device busy", DEVICE, [p.device_us for p in points])] if all(p.device_us for p in points) else []),
     ):
         places = [(x(p.size), y(us)) for p, us in zip(points, series, strict=True)]
-        dash = ' stroke-dasharray="5 4"' if name == "step" else ""
-        line = " ".join(f"{a:.1f},{b:.1f}" for a, b in places)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"{dash}/>')
-        parts += [f'<circle cx="{a:.1f}" cy="{b:.1f}" r="3.5" fill="{colour}"/>' for a, b in places]
+        canvas.line(places, colour, 2, dashed=name == "step")
+        for place_x, place_y in places:
+            canvas.dot(place_x, place_y, colour)
         labels.append((places[-1][1], name, colour))
     floor = 0.0
     for at, name, colour in sorted(labels):
         floor = max(at, floor + 16)
-        parts.append(_text(WIDTH - RIGHT + 12, floor + 4, name, "start", colour))
-    return "\n".join([*parts, "</svg>", ""])
-
-
-def _text(x: float, y: float, text: str, anchor: str, colour: str = "#0f172a") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" fill="{colour}">{escape(text)}</text>'
+        canvas.text(WIDTH - RIGHT + 12, floor + 4, name, "start", colour)

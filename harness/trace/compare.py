@@ -1,24 +1,26 @@
 """What differs between two sets of windows, and what of it is more than noise.
 
-Every figure is of one step, so sets of other numbers of steps compare. Its value is the median over the windows. Its
-standard error is the larger of two: that between windows, and that within them, which is how far the windows' own steps
-lie apart: in duration, in the host's time or in the device's, whichever the figure is a part of. A part that is a
-hundredth of the whole scatters a tenth as far, as independent pieces do, and so ten times as far in proportion. Whether
-two values differ is Welch's test on them, at a level that Holm's procedure keeps for all figures of one kind together;
-and a difference has to be worth its name (`SMALLEST`, `WEIGHT`).
+Every figure is of one step, so sets of other numbers of steps compare. Its value is the median over the windows, and
+windows are the samples: the steps of one share what the machine does at that moment, and are no samples of the run. How
+far windows lie apart is measured where there are several, and expected from how far their steps lie apart where there
+is one (`APART`); in between both count, each by its degrees of freedom (Smyth 2004, "Linear models and empirical Bayes
+methods", a moderated variance). Runs differ besides (`RUNS`). A figure scatters as the whole does that it is a part of,
+the step's duration, the host's time or the device's, and a small one more in proportion, as independent pieces do.
+Whether two values differ is Welch's test on them, at a level that Holm's procedure keeps for all figures of one kind
+together; and a difference has to be worth its name (`SMALLEST`, `WEIGHT`).
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
 
-from harness.trace.figures import busiest, operator_times, parts_of_step, step_noise
-from harness.trace.noise import MEDIAN, Difference, Estimate, difference, holm, spread
+from harness.trace.figures import busiest, operator_times, parts_of_step
+from harness.trace.noise import MEDIAN, Difference, Estimate, difference, holm, spread, variance
 from harness.trace.schema import VerdictLabel, WindowReport
 from harness.trace.thresholds import Threshold
 
@@ -30,6 +32,23 @@ SMALLEST = Threshold(
     "which a few windows cannot show.",
 )
 WEIGHT = Threshold(0.002, "Of the step: a difference of less is not worth a row, however certain.")
+APART = Threshold(
+    3.0,
+    "Windows of one run lie further apart than steps within a window do, which share what the machine does at that "
+    "moment: 0.5 to 8 times as far, 3 in the middle, on an H200 and on shared CPUs.",
+)
+BELIEF = Threshold(
+    2,
+    "Degrees of freedom, as many as three windows have: APART says no more than that. Of one window it is all that is "
+    "known of the noise; the more windows there are, the less it counts.",
+)
+RUNS = Threshold(
+    0.5,
+    "As far as windows of one run lie apart, runs of one job do, which no number of windows makes smaller: a neighbour "
+    "that comes or goes, heat and clocks stay for minutes, so windows that follow each other share them.",
+)
+MORE = "give runs with several windows (profiler.wait=15 profiler.max_overhead=null: one in 20 steps)"
+"""The remedy for noise that is not known well enough."""
 
 Group = Literal["step", "device", "phase", "operator", "kernel", "memory"]
 Unit = Literal["us", "bytes", "fraction"]
@@ -116,7 +135,7 @@ def compare(
     rows: list[Row] = []
     for group in GROUPS:
         rows += _rows(group, before, after, samples)
-    return Comparison(before=sides[0], after=sides[1], rows=rows, warnings=list(_warnings(before, after)))
+    return Comparison(before=sides[0], after=sides[1], rows=rows, warnings=list(_warnings(before, after, rows)))
 
 
 def regressions(found: Comparison, limit: float) -> list[Row]:
@@ -125,6 +144,13 @@ def regressions(found: Comparison, limit: float) -> list[Row]:
     steps, memory = ([row for row in found.rows if row.group == group] for group in ("step", "memory"))
     grown = [row for row in (*steps[:1], *memory) if row.outcome == "more"]
     return [row for row in grown if row.change is not None and row.change > limit]
+
+
+def undecided(found: Comparison, limit: float) -> list[Row]:
+    """Of what :func:`regressions` looks at, that which may be more by over `limit` without being sure: its interval
+    goes further, or is not known."""
+    steps = [row for row in found.rows if row.group == "step"]
+    return [row for row in steps[:1] if row.outcome != "more" and (row.high is None or row.high > limit)]
 
 
 def culprits(found: Comparison, most: int = 5) -> list[Row]:
@@ -158,16 +184,26 @@ def _step_us(report: WindowReport) -> float | None:
     return times.unprofiled_median_us or times.profiled_median_us
 
 
-def _warnings(before: Sequence[WindowReport], after: Sequence[WindowReport]) -> Iterator[str]:
+def _warnings(before: Sequence[WindowReport], after: Sequence[WindowReport], rows: Iterable[Row]) -> Iterator[str]:
     if _shapes(before[-1]) != _shapes(after[-1]) and _shapes(before[-1]) and _shapes(after[-1]):
         yield "the operators' input shapes differ: a step is not the same work on both sides"
     if {bool(one.device) for one in before} != {bool(one.device) for one in after}:
         yield "one side has a device and the other has none: operators are compared by their time on the host"
+    alone = []
     for what, windows in (("before", before), ("after", after)):
         if sum(one.window.steps for one in windows) < 2:
             yield f"{what} has one step or none: no noise can be told from it, so no time is called a change"
+        if len(windows) == 1:
+            alone.append(what)
         if any(one.window.lost_events or one.window.launches_without_work for one in windows):
             yield f"{what} has windows that lost events: their sums lack them"
+    step = next((row for row in rows if row.group == "step"), None)
+    if alone and step is not None and step.high is not None and step.low is not None:
+        yield (
+            f"{' and '.join(alone)} {'have' if len(alone) > 1 else 'has'} one window: how far windows lie apart is "
+            f"guessed from its steps, and a step that takes up to {50 * (step.high - step.low):.0f} % more or less "
+            f"counts as noise; {MORE}"
+        )
 
 
 def _shapes(report: WindowReport) -> set[tuple[str, str]]:
@@ -179,9 +215,10 @@ def _rows(
 ) -> list[Row]:
     figures = _FIGURES[group](before, after)
     found: list[tuple[str, _Figure, Estimate, Estimate, Difference]] = []
+    scatters = {part: _scatter(part, (*before, *after)) for part in {figure.part_of for figure in figures.values()}}
     for name, figure in figures.items():
         then, now = (
-            _over(_estimate(figure, windows), count if figure.unit == "us" else 1.0)
+            _over(_estimate(figure, windows, scatters[figure.part_of]), count if figure.unit == "us" else 1.0)
             for windows, count in zip((before, after), samples, strict=True)
         )
         if not math.isfinite(then.value) or not math.isfinite(now.value):
@@ -242,40 +279,51 @@ def _row(
     )
 
 
-def _estimate(figure: _Figure, windows: Sequence[WindowReport]) -> Estimate:
-    """The median over windows, with the larger of the errors between and within them."""
+def _estimate(figure: _Figure, windows: Sequence[WindowReport], scatter: float) -> Estimate:
+    """The median over windows, its error from what is expected of such windows and from how far these lie apart.
+
+    scatter: from step to step, of the whole that the figure is part of, relative; 0 where it is not known.
+    """
     values = [figure.value(one) for one in windows]
-    value = statistics.median(values)
-    if figure.part_of is None:
-        between = MEDIAN * statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
-        return Estimate(value, between, max(len(values) - 1, 1))
+    value, count = statistics.median(values), len(values)
+    apart = variance(values)
     steps = sum(one.window.steps for one in windows)
-    if steps < 2:
+    if figure.part_of is None:
+        expected, belief = 0.0, 0.0
+    elif steps < 2:
         return Estimate(value, 0.0, 0)
-    scattered = [_scatter(one, figure.part_of, value) for one in windows if one.window.steps > 1]
-    within = MEDIAN * statistics.median(scattered or [0.0]) / math.sqrt(steps)
-    freedom: float = max(steps - len(windows), 1)
-    if len(values) > 1:
-        # No robust estimate: of a few windows it is far too small far too often.
-        between = MEDIAN * statistics.stdev(values) / math.sqrt(len(values))
-        if between > within:
-            return Estimate(value, between, len(values) - 1)
-    return Estimate(value, within, freedom)
+    else:
+        whole = statistics.median(_whole(one, figure.part_of) for one in windows)
+        # Idle time is what is left of the step, and scatters as far as the step.
+        common, own = (whole, whole) if figure.part_of == "rest" else (value, math.sqrt(value * whole))
+        expected = scatter**2 * ((APART.value * common) ** 2 + own**2)
+        belief = min(BELIEF.value, steps - count) if scatter else 0.0
+    freedom = belief + count - 1
+    both = (belief * expected + (count - 1) * apart) / freedom if freedom else 0.0
+    error = math.sqrt(both * ((MEDIAN**2 if count > 2 else 1.0) / count + RUNS.value**2))
+    return Estimate(value, error, max(freedom, 1))
 
 
 def _over(found: Estimate, count: float) -> Estimate:
     return Estimate(found.value / count, found.error / count, found.freedom)
 
 
-def _scatter(report: WindowReport, part_of: Whole, value: float) -> float:
-    """Standard deviation of a figure from step to step."""
-    if part_of == "step":
-        return step_noise(report) * value
-    if part_of == "rest":  # what is left of the step scatters as far as the step
-        return step_noise(report) * (report.step_time.profiled_median_us or 0.0)
-    of_step = [step.host_us if part_of == "host" else step.device_busy_us for step in report.steps]
-    whole = statistics.median(of_step)
-    return spread(of_step) * math.sqrt(value / whole) if whole else 0.0
+def _scatter(part_of: Whole | None, windows: Iterable[WindowReport]) -> float:
+    """How far the steps of a window lie apart, relative: of all windows together, for a few steps tell little."""
+    known = [spread(_of_step(one, part_of)) / whole for one in windows if (whole := _whole(one, part_of))]
+    return math.sqrt(statistics.fmean(one**2 for one in known)) if known else 0.0
+
+
+def _whole(report: WindowReport, part_of: Whole | None) -> float:
+    """What one step takes of that which a figure is part of: its duration, the host's or the device's time, µs."""
+    of_step = _of_step(report, part_of)
+    return statistics.median(of_step) if of_step else 0.0
+
+
+def _of_step(report: WindowReport, part_of: Whole | None) -> list[float]:
+    if part_of in ("host", "device"):
+        return [step.host_us if part_of == "host" else step.device_busy_us for step in report.steps]
+    return [step.duration_us for step in report.steps]
 
 
 def _of_steps(before: Sequence[WindowReport], after: Sequence[WindowReport]) -> dict[str, _Figure]:

@@ -40,6 +40,14 @@ def spread(values: Sequence[float]) -> float:
     return 1.4826 * statistics.median(abs(value - middle) for value in values)
 
 
+def variance(values: Sequence[float]) -> float:
+    """Of a sample; 0 of one value. (That of `statistics` is exact and a hundred times as slow.)"""
+    if len(values) < 2:
+        return 0.0
+    mean = math.fsum(values) / len(values)
+    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
 def difference(before: Estimate, after: Estimate, confidence: float) -> Difference:
     """Welch's interval and p-value, two-sided; an infinite interval where one of the errors is unknown."""
     apart = after.value - before.value
