@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from harness.board.points import Points
+from harness.board.tab.assets import bundle, curves_only
 from harness.trace import WindowReport, read
 from harness.trace.memory import memory_over_time
 from tests.board.tab import layout
@@ -70,6 +71,16 @@ def test_curves_are_those_that_stand_in_tensorboard(tab: Tab, logs: Path) -> Non
     assert life["steps"] == list(range(200, 26200, 200))
     verdicts = [(change["step"], change["label"]) for change in life["changes"] if change["label"]]
     assert verdicts == [(9400, "input-bound"), (14600, "overhead-bound")]
+
+
+def test_of_plotlys_bundle_only_the_curves_are_started(tab: Tab) -> None:
+    whole = bundle()
+    short = curves_only(whole)
+    assert ".register([])" in short
+    assert ".register([])" not in whole
+    assert 0 < len(whole) - len(short) < 1000, "a list of names"
+    assert curves_only("of another form") == "of another form"
+    assert tab.ask("plotly.js").data.decode() == short
 
 
 def test_a_window_that_is_published_appears_in_all_lists(tmp_path: Path, tab_on: Callable[..., Tab]) -> None:
