@@ -2,9 +2,9 @@
 
     python -m benchmarks.windows_tab [--windows 500] [--rounds 5]
 
-A real TensorBoard is asked by a real headless Chromium, which notes the first frame that it paints with the list, and with
-all curves. The first round meets a server that has read nothing yet and is reported apart; TensorBoard's own page, in which
-the frame lies, is not counted.
+A real TensorBoard is asked by a real headless Chromium, which notes the first frame that it paints with the list, and
+with all curves. The first round meets a server that has read nothing yet and is reported apart; TensorBoard's own page,
+in which the frame lies, is not counted.
 """
 
 from __future__ import annotations
