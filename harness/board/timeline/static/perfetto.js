@@ -36,3 +36,9 @@ export async function show(perfetto, buffer, title) {
   }
   return perfetto.app.trace;
 }
+
+// Changes the colours of a UI that shows a trace; its view stays.
+export function recolour(perfetto, dark) {
+  perfetto.app.settings.get('theme').set(dark ? 'dark' : 'light');
+  perfetto.app.raf.scheduleFullRedraw();
+}
