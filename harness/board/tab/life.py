@@ -10,9 +10,9 @@ import msgspec
 from harness.board.changes import Change, Changes
 from harness.board.points import Points
 from harness.board.tab.places import Places, Run, Window
-from harness.board.tab.summaries import Unreadable, report_of
+from harness.board.tab.summaries import Unreadable, decoded
 from harness.report.device import REASON
-from harness.trace.schema import IdleCause
+from harness.trace.schema import IdleCause, WindowReport
 
 RUNS_KEPT = 32
 """Runs whose curves stay in memory, the latest asked for."""
@@ -32,6 +32,15 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     """What is not as it was, in sentences; those with a label are changes of the verdict."""
 
 
+class Trend(WindowReport, frozen=True, kw_only=True):
+    """Findings as far as a curve needs them; the longest lists, which it does not, are passed over."""
+
+    gaps: msgspec.Raw = msgspec.Raw(b"[]")  # type: ignore[assignment]
+    operators_by_shape: msgspec.Raw = msgspec.Raw(b"[]")  # type: ignore[assignment]
+    kernels: msgspec.Raw  # type: ignore[assignment]
+    annotations: msgspec.Raw  # type: ignore[assignment]
+
+
 class _Record:
     """What has been taken in of one run."""
 
@@ -47,7 +56,7 @@ class _Record:
     def take(self, window: Window) -> None:
         self.seen.append(window.name)
         try:
-            report = report_of(window)
+            report = decoded(window, Trend)
         except Unreadable:
             return
         life = self.life

@@ -16,7 +16,7 @@ from harness.report.overview import Glance
 from harness.report.units import size
 from harness.trace.schema import SCHEMA_VERSION, WindowReport
 
-Findings = TypeVar("Findings", Glance, WindowReport)
+Findings = TypeVar("Findings", bound=Glance | WindowReport)
 
 MAX_FINDINGS_BYTES = 64 * 2**20
 """Of one ``window.json``; the largest real ones have a few MiB."""

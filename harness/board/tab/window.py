@@ -12,6 +12,7 @@ from harness.board.tab.document import sections
 from harness.board.tab.places import Places, Window
 from harness.board.tab.summaries import Summaries, Summary, report_of
 from harness.report import device, findings, memory
+from harness.report.ranks import ranks_sections, straggler_sentence
 from harness.trace.schema import DeviceTime, WindowReport
 
 SMALL_TABLE = 100
@@ -64,6 +65,10 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     sections: dict[str, list[dict[str, Any]]]
     """The report's document, by the part of the page that shows it."""
     tables: dict[str, tables.Table | None]
+    straggler: str | None
+    """Which rank the others wait for, and why, in a sentence."""
+    untold: list[str]
+    """Trace files of ranks that the findings across ranks do not tell of."""
     peak_us: float | None
     """When the memory was fullest, from the first event of the window."""
 
@@ -79,6 +84,8 @@ def page(window: Window, places: Places, summaries: Summaries) -> Page:
     place = names.index(window.name) if window.name in names else len(names)
     files = [TraceFile(name, (window.path / name).stat().st_size) for name in window.traces()]
     others = [file.name for file in files if file.name != report.source]
+    across = report.ranks if report.ranks is not None and len(report.ranks.ranks) > 1 else None
+    told = {rank.source for rank in across.ranks} if across is not None else set()
     by_shape = bool(report.operators_by_shape)
     return Page(
         summary=summaries.of(window),
@@ -104,6 +111,7 @@ def page(window: Window, places: Places, summaries: Summaries) -> Page:
                 ]
             ),
             "memory": sections([memory.memory_section(report, by_shape=False, rows=0)]),
+            "ranks": sections(ranks_sections(report, SMALL_TABLE)),
             "trace": sections([findings.categories_section(report)]),
         },
         tables={
@@ -115,6 +123,8 @@ def page(window: Window, places: Places, summaries: Summaries) -> Page:
             "memory": tables.memory(report, by_shape=False) if report.memory else None,
             "memory_by_shape": tables.memory(report, by_shape=True) if report.memory and by_shape else None,
         },
+        straggler=straggler_sentence(across.straggler) if across is not None and across.straggler is not None else None,
+        untold=[file.name for file in files if file.name not in told] if others else [],
         peak_us=_peak_us(report),
     )
 

@@ -62,7 +62,9 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     layout.window(folder / "cnn" / "short", 200, "copy_bound")
     layout.window(folder / "cnn" / "short", 300, "copy_bound", slower=1.5)
     layout.manifest(folder / "ddp" / "two", started="2026-11-29T08:00:00.000+00:00", world_size=2)
-    layout.window(folder / "ddp" / "two", 400, "ddp_straggler_rank1.rank0", ranks=["ddp_straggler_rank1.rank1"])
+    ranks = ["ddp_straggler_rank1.rank1"]
+    layout.window(folder / "ddp" / "two", 200, "ddp_straggler_rank1.rank0", ranks=ranks, told=False)
+    layout.window(folder / "ddp" / "two", 400, "ddp_straggler_rank1.rank0", ranks=ranks)
     layout.manifest(folder / "new" / "run", started="2026-11-29T11:00:00.000+00:00", step=40, first_window=200)
     layout.window(folder / "own" / "loop", 12, "lab5_gpt_tiny")
     return folder

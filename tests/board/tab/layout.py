@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from harness.trace import WindowReport, analyze, read
+from harness.trace import WindowReport, analyze, analyze_window, read
 
 TRACES = Path(__file__).parents[2] / "traces"
 STARTED = "2026-11-29T10:00:00.000+00:00"
@@ -27,6 +28,16 @@ def recorded(name: str) -> Path:
 def report(name: str) -> WindowReport:
     """The findings of a recorded trace."""
     return analyze(read(recorded(name)))
+
+
+@cache
+def across(*names: str) -> WindowReport:
+    """The findings across ranks of a window that these recorded traces are, the lowest rank's first."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / f"host_{rank}.1.pt.trace.json.gz" for rank, _ in enumerate(names)]
+        for path, name in zip(paths, names, strict=True):
+            shutil.copy(recorded(name), path)
+        return analyze_window(paths)
 
 
 def manifest(run: Path, **changes: Any) -> None:
@@ -48,7 +59,14 @@ def manifest(run: Path, **changes: Any) -> None:
 
 
 def window(
-    run: Path, step: int, trace: str, *, slower: float = 1.0, keep: bool = True, ranks: Sequence[str] = ()
+    run: Path,
+    step: int,
+    trace: str,
+    *,
+    slower: float = 1.0,
+    keep: bool = True,
+    ranks: Sequence[str] = (),
+    told: bool = True,
 ) -> Path:
     """Publish one window: findings and trace in a directory that appears whole.
 
@@ -57,19 +75,22 @@ def window(
         slower: All its times are so many times as long, and the step without the profiler is known.
         keep: The trace file is there too, not the findings alone.
         ranks: Recorded traces of other ranks, beside it.
+        told: The findings are across ranks where there are several, not of one trace alone.
     """
     final = run / "profile" / f"window_{step:08d}"
     building = run / f".{final.name}"
     building.mkdir(parents=True)
-    found = _slower(msgspec.to_builtins(report(trace)), slower)
+    found = _slower(msgspec.to_builtins(across(trace, *ranks) if ranks and told else report(trace)), slower)
     found["window"] |= {"first_step": step, "cost_us": 41_000.0 * slower, "trigger": "schedule"}
     profiled = found["step_time"]["profiled_median_us"]
     found["step_time"]["unprofiled_median_us"] = found["step_time"]["unprofiled_median_us"] or (profiled or 0) * 0.8
-    name = f"host_0.{10**18 + step}.pt.trace.json.gz"
-    found["source"] = name
+    names = [f"host_{rank}.{10**18 + step}.pt.trace.json.gz" for rank, _ in enumerate([trace, *ranks])]
+    found["source"] = names[0]
+    for rank, name in zip(found["ranks"]["ranks"] if found["ranks"] else [], names, strict=False):
+        rank["source"] = name
     (building / "window.json").write_bytes(msgspec.json.encode(found))
-    for rank, one in enumerate([trace, *ranks] if keep else []):
-        shutil.copy(recorded(one), building / f"host_{rank}.{10**18 + step}.pt.trace.json.gz")
+    for name, one in zip(names, [trace, *ranks] if keep else [], strict=False):
+        shutil.copy(recorded(one), building / name)
     final.parent.mkdir(parents=True, exist_ok=True)
     building.rename(final)
     return final

@@ -10,6 +10,9 @@ import msgspec
 import pytest
 
 from harness.board.points import Points
+from harness.board.tab.assets import bundle, curves_only
+from harness.report.ranks import straggler_sentence
+from harness.report.units import duration
 from harness.trace import WindowReport, read
 from harness.trace.memory import memory_over_time
 from tests.board.tab import layout
@@ -70,6 +73,16 @@ def test_curves_are_those_that_stand_in_tensorboard(tab: Tab, logs: Path) -> Non
     assert life["steps"] == list(range(200, 26200, 200))
     verdicts = [(change["step"], change["label"]) for change in life["changes"] if change["label"]]
     assert verdicts == [(9400, "input-bound"), (14600, "overhead-bound")]
+
+
+def test_of_plotlys_bundle_only_the_curves_are_started(tab: Tab) -> None:
+    whole = bundle()
+    short = curves_only(whole)
+    assert ".register([])" in short
+    assert ".register([])" not in whole
+    assert 0 < len(whole) - len(short) < 1000, "a list of names"
+    assert curves_only("of another form") == "of another form"
+    assert tab.ask("plotly.js").data.decode() == short
 
 
 def test_a_window_that_is_published_appears_in_all_lists(tmp_path: Path, tab_on: Callable[..., Tab]) -> None:
@@ -141,9 +154,28 @@ def test_memory_over_time_keeps_its_peaks_with_few_points() -> None:
     assert short.time_us == sorted(short.time_us)
 
 
-def test_ranks_are_analyzed_each_from_its_own_trace(tab: Tab) -> None:
-    files = [file["name"] for file in tab.get("window", run="ddp/two", window="newest")["files"]]
-    ranks = [tab.get("rank", run="ddp/two", window="newest", file=file) for file in files]
+def test_ranks_stand_side_by_side_as_the_findings_across_them_tell(tab: Tab, logs: Path) -> None:
+    page = tab.get("window", run="ddp/two", window="newest")
+    found = findings(logs, "ddp/two", 400).ranks
+    assert found is not None
+    assert found.straggler is not None
+    assert page["untold"] == []
+    assert page["straggler"] == straggler_sentence(found.straggler)
+    assert page["straggler"].startswith("Rank 1 on host is late")
+    side_by_side = page["sections"]["ranks"][0]
+    assert side_by_side["title"] == "Ranks"
+    titles = [column["title"] for column in side_by_side["blocks"][0]["columns"]]
+    waiting = [row[titles.index("waiting")] for row in side_by_side["blocks"][0]["rows"]]
+    assert waiting == [duration(rank.waiting_us or 0.0) for rank in found.ranks]
+    alone = tab.get("window", run="cnn/short", window="newest")
+    assert (alone["straggler"], alone["sections"]["ranks"], alone["untold"]) == (None, [], [])
+
+
+def test_ranks_that_findings_do_not_tell_of_are_analyzed_each_from_its_own_trace(tab: Tab) -> None:
+    page = tab.get("window", run="ddp/two", window="window_00000200")
+    files = [file["name"] for file in page["files"]]
+    assert (page["untold"], page["sections"]["ranks"], page["straggler"]) == (files, [], None)
+    ranks = [tab.get("rank", run="ddp/two", window="window_00000200", file=file) for file in files]
     for rank, name in zip(ranks, ("ddp_straggler_rank1.rank0", "ddp_straggler_rank1.rank1"), strict=True):
         report = layout.report(name)
         assert (rank["rank"], rank["label"]) == (report.rank, report.verdict.label)

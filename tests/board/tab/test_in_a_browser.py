@@ -37,7 +37,9 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for step, trace in ((100, "lab5_cnn_mem"), (200, "copy_bound"), (300, "compute_gemm_bf16")):
         layout.window(folder / SHORT, step, trace)
     layout.manifest(folder / DDP, started="2026-11-29T08:00:00.000+00:00", world_size=2)
-    layout.window(folder / DDP, 400, "ddp_straggler_rank1.rank0", ranks=["ddp_straggler_rank1.rank1"])
+    ranks = ["ddp_straggler_rank1.rank1"]
+    layout.window(folder / DDP, 200, "ddp_straggler_rank1.rank0", ranks=ranks, told=False)
+    layout.window(folder / DDP, 400, "ddp_straggler_rank1.rank0", ranks=ranks)
     layout.manifest(
         folder / "new" / "run",
         started="2026-11-29T07:00:00.000+00:00",
@@ -246,7 +248,16 @@ def test_memory_phases_devices_and_ranks(tab: Tab, address: str) -> None:
     tab.page.keyboard.press("6")
     tab.heading("Devices side by side")
     show(tab, address, run=DDP, window="newest", part="devices")
+    tab.frame.get_by_text("Rank 1 on host is late").wait_for()
+    side_by_side = tab.frame.locator(".card").filter(has=tab.frame.get_by_role("heading", name="Ranks", exact=True))
+    assert side_by_side.locator("tbody tr td:first-child").all_inner_texts() == ["0", "▸ 1"]
+    assert not [url for url in tab.watched.requests if "/rank?" in url], "window.json has it all"
+    tab.page.keyboard.press("[")
     ranks = tab.frame.get_by_role("table", name="ranks")
+    ranks.get_by_text("communication-bound").wait_for()
+    asked = [url for url in tab.watched.requests if "/rank?" in url]
+    assert len(asked) == 1, "the trace that the findings are of"
+    ranks.get_by_role("button", name="analyze").click()
     ranks.get_by_text("overhead-bound").wait_for()
     assert tab.column("ranks", 1) == ["0", "1"]
     assert tab.column("ranks", 2) == ["communication-bound", "overhead-bound"]

@@ -136,6 +136,9 @@ def test_a_link_opens_at_the_gap_and_moves_to_a_step_without_loading_again(
         watched.page.evaluate("() => { location.hash = ''; }")
         wait_until(lambda: visible(frame)[0] <= first, 10, "the whole window")
         assert frame.evaluate("() => app.trace.selection.selection.kind") == "empty"
+
+        watched.page.emulate_media(color_scheme="dark")
+        frame.locator(".pf-theme-provider--dark").wait_for()
         assert len([url for url in watched.requests if "/trace?" in url]) == 1
         watched.assert_well()
 

@@ -1,6 +1,7 @@
-// Plotly, loaded once it is needed, in the page's colours.
+// Plotly, loaded once it is needed, in the page's colours. Charts are drawn one by one, those in view first.
 
 import { address } from "./api.js";
+import { h } from "./dom.js";
 import { colour, onTheme } from "./theme.js";
 
 let loading = null;
@@ -22,34 +23,75 @@ export function plain(text, most = 60) {
   return short.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
 }
 
-const drawn = new Map();
+// The bundle on its way to the browser, so that it is there when it is needed.
+export const fetchPlotly = () => document.head.append(h("link", { rel: "preload", as: "script", href: address("plotly.js") }));
 
-// Draw into an element, which keeps its size; again when the theme changes.
-export async function draw(element, build, onClick = null) {
-  drawn.set(element, build);
-  const library = await plotly();
-  if (drawn.get(element) !== build || !element.isConnected) return;
-  await render(library, element, build);
-  element.removeAllListeners?.("plotly_click");
-  if (onClick) element.on("plotly_click", (event) => onClick(event.points[0].pointIndex));
-  element.dataset.drawn = "yes";
+// By element, what is drawn there or will be, and what a click on it does.
+const charts = new Map();
+const waiting = new Set();
+let drawing = false;
+
+const sight = new IntersectionObserver(
+  (entries) => {
+    for (const { target, isIntersecting } of entries) {
+      if (!charts.has(target)) sight.unobserve(target);
+      else if (isIntersecting) soon(target);
+    }
+  },
+  { rootMargin: "400px" },
+);
+
+// Draw into an element, which keeps its size, once it comes into view; again when the theme changes.
+export function draw(element, build, onClick = null) {
+  charts.set(element, { build, onClick });
+  // Looked at anew, it is told of where it is.
+  sight.unobserve(element);
+  sight.observe(element);
 }
 
-async function render(library, element, build) {
+function soon(element) {
+  waiting.add(element);
+  if (!drawing) drawAll().catch((error) => console.error(error));
+}
+
+// With room in between for what the reader does meanwhile.
+async function drawAll() {
+  drawing = true;
+  try {
+    const library = await plotly();
+    for (const element of waiting) {
+      waiting.delete(element);
+      if (!element.isConnected) forget(element);
+      else await render(library, element, charts.get(element));
+      await new Promise((resolve) => setTimeout(resolve));
+    }
+  } finally {
+    drawing = false;
+  }
+}
+
+function forget(element) {
+  sight.unobserve(element);
+  charts.delete(element);
+}
+
+async function render(library, element, { build, onClick }) {
+  sight.unobserve(element);
   const { traces, layout = {} } = build();
   await library.react(element, traces, { ...frame(), ...layout, xaxis: axis(layout.xaxis), yaxis: axis(layout.yaxis) }, {
     displayModeBar: false,
     responsive: true,
     scrollZoom: false,
   });
+  element.removeAllListeners?.("plotly_click");
+  if (onClick) element.on("plotly_click", (event) => onClick(event.points[0].pointIndex));
+  element.dataset.drawn = "yes";
 }
 
-onTheme(async () => {
-  if (!loading) return;
-  const library = await loading;
-  for (const [element, build] of drawn) {
-    if (element.isConnected) render(library, element, build);
-    else drawn.delete(element);
+onTheme(() => {
+  for (const element of charts.keys()) {
+    if (!element.isConnected) forget(element);
+    else if (element.dataset.drawn) soon(element);
   }
 });
 

@@ -2,6 +2,7 @@
 
 import { start } from "./app.js";
 import { BASE } from "./api.js";
+import { fetchPlotly } from "./charts.js";
 import { h } from "./dom.js";
 import { follow } from "./theme.js";
 
@@ -25,6 +26,7 @@ export async function render() {
     style.onload = style.onerror = resolve;
     document.head.append(style);
   });
+  fetchPlotly();
   follow();
   start(document.body);
 }

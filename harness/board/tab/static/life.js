@@ -1,7 +1,7 @@
 // Curves over a run's life; a click opens the window.
 
 import { get } from "./api.js";
-import { draw, plain } from "./charts.js";
+import { draw, plain, plotly } from "./charts.js";
 import { fill, h } from "./dom.js";
 import { count } from "./format.js";
 import { tone, toneOf } from "./theme.js";
@@ -29,9 +29,11 @@ export function lifeCharts(run, open) {
   );
   let closed = false;
 
-  async function refresh() {
+  // The curves come after the list: plotly's start keeps the page busy for a while.
+  async function refresh(listed) {
     try {
-      const life = await get("life", { run });
+      listed.then(painted).then(plotly).catch(() => {});
+      const [life] = await Promise.all([get("life", { run }), listed]);
       if (closed) return;
       show(life);
     } catch (error) {
@@ -149,6 +151,8 @@ export function lifeCharts(run, open) {
 
   return { element, refresh, close: () => (closed = true) };
 }
+
+const painted = () => new Promise((resolve) => (window.requestIdleCallback ?? setTimeout)(resolve));
 
 function box(title, unit) {
   const chart = h("div", { class: "chart" });

@@ -4,7 +4,7 @@ import { bar } from "./bars.js";
 import { block, sections } from "./document.js";
 import { empty, h } from "./dom.js";
 import { memoryChart } from "./memory.js";
-import { ranks } from "./ranks.js";
+import { ranks, untold } from "./ranks.js";
 import { searched } from "./searched.js";
 import { table } from "./table.js";
 import { timeline } from "./timeline.js";
@@ -85,7 +85,8 @@ function devices(data, state) {
       gpus.length > 0
         ? h("section", { class: "card" }, h("h3", {}, "Devices side by side"), gpus.map(bar))
         : h("section", { class: "card" }, h("h3", {}, "Devices"), h("p", {}, "No device was in use: the step is the host's own work.")),
-      data.files.length > 1 && ranks(data, state),
+      ranks(data),
+      data.untold.length > 0 && untold(data, state),
       found,
     ),
   };

@@ -1,6 +1,8 @@
-// The ranks of one window side by side; each trace is read when its turn comes.
+// The ranks of one window side by side, as the findings across ranks tell; a trace that they do not tell of is analyzed
+// when it is asked for.
 
 import { get } from "./api.js";
+import { sections } from "./document.js";
 import { fill, h } from "./dom.js";
 import { duration, share, size } from "./format.js";
 import { verdict } from "./verdict.js";
@@ -18,30 +20,57 @@ const COLUMNS = [
   ["peak memory", (rank) => rank.peak_bytes != null && size(rank.peak_bytes)],
 ];
 
-export function ranks(data, state) {
-  const rows = data.files.map((file) => h("tr", {}, h("td", { colspan: COLUMNS.length, class: "muted" }, `${file.name} …`)));
-  const element = h(
+export function ranks(data) {
+  return [
+    data.straggler && h("section", { class: "card straggler" }, h("h3", {}, "Who is late"), h("p", { class: "is-red" }, data.straggler)),
+    sections(data.sections.ranks),
+  ];
+}
+
+export function untold(data, state) {
+  const readers = data.untold.map((file) => reader(file, state));
+  const all = h("button", { class: "quiet", onclick: () => readAll() }, "analyze all");
+  // What is in the window's own findings takes no analysis.
+  readers.find((one) => one.file === data.source)?.read();
+  return h(
     "section",
     { class: "card ranks" },
-    h("h3", {}, "Ranks side by side"),
+    h("div", { class: "card-head" }, h("h3", {}, "Traces that the findings across ranks do not tell of"), data.untold.length > 2 && all),
     h(
       "div",
       { class: "table-box" },
-      h("table", { class: "plain", "aria-label": "ranks" }, h("thead", {}, h("tr", {}, COLUMNS.map(([title]) => h("th", { class: title === "verdict" ? "" : "number" }, title)))), h("tbody", {}, rows)),
+      h(
+        "table",
+        { class: "plain", "aria-label": "ranks" },
+        h("thead", {}, h("tr", {}, COLUMNS.map(([title]) => h("th", { class: title === "verdict" ? "" : "number" }, title)))),
+        h("tbody", {}, readers.map((one) => one.row)),
+      ),
     ),
   );
-  read();
-  return element;
+
+  // One after the other: each takes the server's memory.
+  async function readAll() {
+    all.disabled = true;
+    for (const one of readers) await one.read();
+  }
+}
+
+function reader(file, state) {
+  const row = h("tr", { title: file });
+  const wide = (attributes, ...text) => fill(row, h("td", { colspan: COLUMNS.length, ...attributes }, text));
+  let asked = false;
+  wide({ class: "muted" }, h("button", { class: "quiet", onclick: read }, "analyze"), ` ${file}`);
+  return { file, row, read };
 
   async function read() {
-    for (const [place, file] of data.files.entries()) {
-      try {
-        const rank = await get("rank", { run: state.run, window: state.window, file: file.name });
-        rows[place].title = rank.file;
-        fill(rows[place], COLUMNS.map(([title, show]) => h("td", { class: title === "verdict" ? "" : "number" }, show(rank))));
-      } catch (error) {
-        fill(rows[place], h("td", { colspan: COLUMNS.length, class: "is-red" }, `${file.name}: ${error.message}`));
-      }
+    if (asked) return;
+    asked = true;
+    wide({ class: "muted" }, `${file} …`);
+    try {
+      const rank = await get("rank", { run: state.run, window: state.window, file });
+      fill(row, COLUMNS.map(([title, show]) => h("td", { class: title === "verdict" ? "" : "number" }, show(rank))));
+    } catch (error) {
+      wide({ class: "is-red" }, `${file}: ${error.message}`);
     }
   }
 }

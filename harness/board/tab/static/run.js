@@ -26,8 +26,7 @@ export function runView(state, run) {
       return;
     }
     if (!list.element.isConnected) fill(body, charts.element, list.element);
-    list.refresh();
-    charts.refresh();
+    charts.refresh(list.refresh());
   }
 
   news(run);

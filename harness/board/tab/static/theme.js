@@ -17,8 +17,6 @@ export function follow() {
   apply();
 }
 
-export const theme = () => document.documentElement.dataset.theme;
-
 export const onTheme = (listener) => listeners.add(listener);
 
 export function colour(name) {

@@ -4,7 +4,6 @@ import { address } from "./api.js";
 import { empty, h } from "./dom.js";
 import { duration, size } from "./format.js";
 import { go } from "./state.js";
-import { onTheme, theme } from "./theme.js";
 
 const SPOTS = ["step", "kernel", "operator", "start_us", "duration_us"];
 
@@ -49,7 +48,7 @@ export function timeline(data, state) {
   }
 
   function open() {
-    const trace = address("timeline/view.html", { run: state.run, window: data.summary.name, file: file.value, theme: theme() });
+    const trace = address("timeline/view.html", { run: state.run, window: data.summary.name, file: file.value });
     // What stands behind the # only moves the view: the trace is loaded once.
     const source = `${trace}#${new URLSearchParams(spot)}`;
     if (source === shown) return;
@@ -59,7 +58,6 @@ export function timeline(data, state) {
     else frame.src = source;
   }
 
-  onTheme(() => frame.isConnected && open());
   return { element, move };
 }
 

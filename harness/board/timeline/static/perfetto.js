@@ -41,3 +41,9 @@ export async function show(perfetto, buffer, title) {
     await soon();
   }
 }
+
+// Changes the colours of a UI that shows a trace; its view stays.
+export function recolour(perfetto, dark) {
+  perfetto.app.settings.get('theme').set(dark ? 'dark' : 'light');
+  perfetto.app.raf.scheduleFullRedraw();
+}

@@ -1,8 +1,9 @@
 // The page: the Perfetto UI starts while the trace is prepared and fetched, then shows it at the spot that matters.
 
 import {focus} from './focus.js';
-import {openPerfetto, show} from './perfetto.js';
+import {openPerfetto, recolour, show} from './perfetto.js';
 import {done, doing, failed, tell} from './state.js';
+import {follow} from './theme.js';
 
 // What the address says before and after its #. A change of what stands after it moves the view, and loads nothing anew.
 const said = () => new URLSearchParams([location.search, location.hash.slice(1)].flatMap((part) => [...new URLSearchParams(part)]));
@@ -35,11 +36,14 @@ async function move(frame) {
 }
 
 async function open() {
-  const theme = said().get('theme');
-  const dark = theme ? theme === 'dark' : matchMedia('(prefers-color-scheme: dark)').matches;
-  document.documentElement.classList.toggle('dark', dark);
+  const colours = document.documentElement.classList;
+  let shown = null;
+  follow((dark) => {
+    colours.toggle('dark', dark);
+    if (shown) recolour(shown, dark);
+  });
   doing('Preparing the trace …');
-  const perfetto = openPerfetto(document.getElementById('perfetto'), dark);
+  const perfetto = openPerfetto(document.getElementById('perfetto'), colours.contains('dark'));
   const where = location.hash;
   const [facts, buffer] = await Promise.all([
     asked('facts').then((response) => response.json()),
@@ -50,6 +54,8 @@ async function open() {
   const frame = await perfetto;
   doing('Perfetto reads the trace …');
   await show(frame, buffer, facts.title);
+  shown = frame;
+  recolour(shown, colours.contains('dark'));
   if (facts.spot) await focus(frame, facts.spot);
   if (location.hash !== where) await move(frame);
   window.addEventListener('hashchange', () => move(frame).catch(fail));
