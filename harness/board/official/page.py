@@ -21,6 +21,7 @@ PAGE = """<!doctype html>
 <title>PyTorch Profiler</title>
 <link rel="icon" href="data:,">
 <link rel="stylesheet" href="static/page.css">
+<script type="module" src="static/theme.js"></script>
 <script defer src="static/plotly.js"></script>
 <script type="module" src="static/charts/main.js"></script>
 <script defer src="static/plugin.js"></script>

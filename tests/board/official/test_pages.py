@@ -307,7 +307,13 @@ def test_a_file_that_is_no_trace_is_said_in_the_page(page: Page) -> None:
     page.get_by_text("host_0.1.pt.trace.json").last.wait_for()
 
 
-def test_tensorboard_shows_it_in_its_tab(chromium: Browser, address: str) -> None:  # noqa: F811
+def test_tensorboard_shows_it_in_its_tab_and_in_the_dark(chromium: Browser, address: str) -> None:  # noqa: F811
     with opened(chromium, f"{address}/#pytorch_profiler") as found:
-        found.page.frame_locator("iframe").get_by_text("Step Time Breakdown").wait_for(timeout=WAIT_MS)
+        frame = found.page.frame_locator("iframe")
+        frame.get_by_text("Step Time Breakdown").wait_for(timeout=WAIT_MS)
+        turned = "getComputedStyle(document.documentElement).filter"
+        assert frame.locator("body").evaluate(turned) == "none"
+        found.page.evaluate("document.body.classList.add('dark-mode')")
+        frame.locator(":root[data-theme=dark]").wait_for()
+        assert frame.locator("body").evaluate(turned).startswith("invert")
         found.assert_well()
