@@ -47,7 +47,7 @@ RUNS = Threshold(
     "As far as windows of one run lie apart, runs of one job do, which no number of windows makes smaller: a neighbour "
     "that comes or goes, heat and clocks stay for minutes, so windows that follow each other share them.",
 )
-MORE = "give runs with several windows (profiler.wait=15 profiler.max_overhead=null: one in 20 steps)"
+MORE = "record more windows (profiler.wait=15 profiler.max_overhead=null: one in 20 steps)"
 """The remedy for noise that is not known well enough."""
 
 Group = Literal["step", "device", "phase", "operator", "kernel", "memory"]
