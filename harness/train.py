@@ -249,9 +249,9 @@ def _job(composed: DictConfig) -> float | None:
             over = before is not None and before.status == "completed"
             config = schema.checked(composed)
             # torch takes seconds to load, and a mistake is told before.
-            from harness import job as one
+            from harness.job import train
 
-            summary = one.train(composed, config, run, world, live=live, over=over)
+            summary = train(composed, config, run, world, live=live, over=over)
         except DivergedError as error:
             run.finish("failed", str(error))
             raise

@@ -147,8 +147,8 @@ def regressions(found: Comparison, limit: float) -> list[Row]:
 
 
 def undecided(found: Comparison, limit: float) -> list[Row]:
-    """Of what :func:`regressions` looks at, that which may be more by over `limit` without being sure: its interval
-    goes further, or is not known."""
+    """The step, where it may take more by over `limit` and nothing is sure: its interval goes further, or is not
+    known."""
     steps = [row for row in found.rows if row.group == "step"]
     return [row for row in steps[:1] if row.outcome != "more" and (row.high is None or row.high > limit)]
 
