@@ -22,6 +22,8 @@ from harness.runs import peak_mib
 
 SUFFIX = ".sweep.json"
 MULTIRUN = ("-m", "--multirun")
+HYDRAS_OWN = "multirun.yaml"
+"""The configuration of the newest sweep in an experiment's folder."""
 WORST = 1e9
 """A job over the memory limit is worse than any other by this much, and the worse the further it is over."""
 
@@ -49,6 +51,8 @@ def was_begun(folder: Path, sweep: str, logdir: Path) -> bool:
         return True
     (folder / f"{sweep}{SUFFIX}").unlink(missing_ok=True)
     with suppress(OSError):
+        if [path.name for path in folder.iterdir()] == [HYDRAS_OWN]:
+            (folder / HYDRAS_OWN).unlink()
         for empty in (folder, logdir):
             empty.rmdir()
     return False

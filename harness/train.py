@@ -108,9 +108,12 @@ def _run_hydra(prog: str, arguments: list[str]) -> None:
     with _hydra_environment(argv):
         try:
             hydra.main(version_base="1.3", config_path=str(schema.CONF), config_name="config")(job)()
-        except OSError as error:
-            # Hydra's own error for a missing option is an OSError too.
-            if _Single.began or in_sweep or isinstance(error, HydraException):
+        except (HydraException, UsageError):
+            raise
+        except Exception as error:
+            if in_sweep and NoteSweep.logdir is not None and not any(NoteSweep.folder.glob(f"{name}_*")):
+                raise UsageError(f"no job of the sweep could be started: {error}") from error
+            if _Single.began or in_sweep or not isinstance(error, OSError):
                 raise
             raise UsageError(f"the run's directory cannot be made: {error}; choose another logdir") from error
         finally:
@@ -246,9 +249,9 @@ def _job(composed: DictConfig) -> float | None:
             over = before is not None and before.status == "completed"
             config = schema.checked(composed)
             # torch takes seconds to load, and a mistake is told before.
-            from harness import job as one
+            from harness.job import train
 
-            summary = one.train(composed, config, run, world, live=live, over=over)
+            summary = train(composed, config, run, world, live=live, over=over)
         except DivergedError as error:
             run.finish("failed", str(error))
             raise

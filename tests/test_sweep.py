@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import signal
 import xml.etree.ElementTree as xml
 from pathlib import Path
@@ -190,6 +191,13 @@ def test_a_sweeper_is_told_the_loss_or_what_was_asked_for() -> None:
 
 
 # ---- engines ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(shutil.which("srun") is not None, reason="there is Slurm")
+def test_a_launcher_that_cannot_start_a_job_says_why(harness: Launcher, tmp_path: Path) -> None:
+    pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
+    done = harness.run("train", "-m", *TINY, "hydra/launcher=submitit_slurm", "seed=0,1", "logdir=logs", cwd=tmp_path)
+    expect_usage_error(done, "no job of the sweep could be started", "srun", logdir=tmp_path / "logs")
 
 
 def test_submitit_runs_the_jobs_as_slurm_would(harness: Launcher, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ RUNS = Threshold(
     "As far as windows of one run lie apart, runs of one job do, which no number of windows makes smaller: a neighbour "
     "that comes or goes, heat and clocks stay for minutes, so windows that follow each other share them.",
 )
-MORE = "give runs with several windows (profiler.wait=15 profiler.max_overhead=null: one in 20 steps)"
+MORE = "record more windows (profiler.wait=15 profiler.max_overhead=null: one in 20 steps)"
 """The remedy for noise that is not known well enough."""
 
 Group = Literal["step", "device", "phase", "operator", "kernel", "memory"]
@@ -147,8 +147,8 @@ def regressions(found: Comparison, limit: float) -> list[Row]:
 
 
 def undecided(found: Comparison, limit: float) -> list[Row]:
-    """Of what :func:`regressions` looks at, that which may be more by over `limit` without being sure: its interval
-    goes further, or is not known."""
+    """The step, where it may take more by over `limit` and nothing is sure: its interval goes further, or is not
+    known."""
     steps = [row for row in found.rows if row.group == "step"]
     return [row for row in steps[:1] if row.outcome != "more" and (row.high is None or row.high > limit)]
 

@@ -104,7 +104,7 @@ def test_a_run_against_itself_passes_the_smallest_limit(harness: Compare, tmp_pa
     result = harness(run, run, "--fail-over", "0.01%")
     assert result.status == 0
     assert result.err.startswith("step: 1")
-    assert "% more may be noise, so a limit of 0.01 % decides little; give runs with several windows" in result.err
+    assert "% more may be noise, so a limit of 0.01 % decides little; record more windows" in result.err
     assert "The step takes as long as before" in result.out
 
 
