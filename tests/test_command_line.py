@@ -67,6 +67,7 @@ def test_a_folder_of_ones_own_adds_groups_and_experiments(harness: Launcher, tmp
 def test_the_module_runs_as_the_command_does(tmp_path: Path) -> None:
     done = python("-m", "harness.train", *TINY, "logdir=logs", cwd=tmp_path)
     assert done.status == 0, done.text
+    assert done.err.count("step 6/6") == 1
     run = reading.only_run(tmp_path / "logs")
     assert reading.manifest(run)["command"].startswith("python -m harness.train model=mlp")
 
