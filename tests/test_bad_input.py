@@ -265,7 +265,7 @@ def write_fill_later(folder: Path) -> Path:
 
 
 def test_a_diverging_run_ends_with_status_1_and_one_message(harness: Launcher, tmp_path: Path) -> None:
-    done = train(harness, tmp_path, "optimizer=sgd", "optimizer.lr=1e30", "checkpoint.enabled=true")
+    done = train(harness, tmp_path, "optimizer=sgd", "optimizer.lr=1e30", "checkpoint.enabled=true", "data.workers=2")
     assert done.status == 1
     assert "Traceback" not in done.text
     assert done.err.count("error:") == 1
