@@ -29,6 +29,7 @@ PRELOADED = (
     "torch",
     "torch._dynamo",
     "torch._inductor.config",
+    "torch.distributed.checkpoint.state_dict",
     "torch.profiler",
     "torch.utils.tensorboard",
     "torchvision.models",
