@@ -17,32 +17,9 @@ from pathlib import Path
 import msgspec
 from isal import igzip
 
+from benchmarks.small_transformer import record
 from benchmarks.table import Row, arguments, show
 
-RECORD = """
-import sys, torch
-from torch import distributed, nn
-from torch.nn.parallel import DistributedDataParallel
-from torch.profiler import ProfilerActivity, profile, schedule
-
-torch.set_num_threads(1)
-steps, path = int(sys.argv[1]), sys.argv[2]
-distributed.init_process_group("gloo", init_method=f"file://{path}.store", rank=0, world_size=1)
-model = nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), 2)
-model = DistributedDataParallel(model)
-optimizer = torch.optim.AdamW(model.parameters())
-with profile(
-    activities=[ProfilerActivity.CPU],
-    record_shapes=True,
-    schedule=schedule(wait=0, warmup=1, active=steps, repeat=1),
-    on_trace_ready=lambda profiler: profiler.export_chrome_trace(path),
-) as profiler:
-    for _ in range(steps + 1):
-        model(torch.randn(4, 16, 64)).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        profiler.step()
-"""
 MEASURE = """
 import resource, sys, time
 from pathlib import Path
@@ -63,7 +40,7 @@ EVENT = re.compile(rb'("ts": )(\d+)')
 def copies(folder: Path, ranks: int, steps: int, late: int) -> float:
     """Writes one trace a rank; MiB of JSON of one."""
     recorded = folder / "recorded.json"
-    subprocess.run([sys.executable, "-c", RECORD, str(steps), str(recorded)], check=True, capture_output=True)
+    record(recorded, steps, ddp=True)
     document = msgspec.json.decode(recorded.read_bytes())
     document["distributedInfo"] |= {"rank": "RANK", "world_size": ranks}
     on_time, too_late = (_joined(document, later) for later in (0.0, LATE_US))

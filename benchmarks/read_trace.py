@@ -28,6 +28,7 @@ from typing import Any
 import msgspec
 from isal import igzip
 
+from benchmarks.small_transformer import record
 from benchmarks.table import Row, against, arguments, interleaved, show
 from harness.trace import analyze, read
 
@@ -83,28 +84,6 @@ class ShapedFile(msgspec.Struct):
     traceEvents: list[ShapedEvent]
 
 
-RECORD = """
-import sys, torch
-from torch import nn
-from torch.profiler import ProfilerActivity, profile, schedule
-
-torch.set_num_threads(1)
-model = nn.TransformerEncoder(nn.TransformerEncoderLayer(64, 4, 128, batch_first=True), 2)
-optimizer = torch.optim.AdamW(model.parameters())
-steps, path = int(sys.argv[1]), sys.argv[2]
-with profile(
-    activities=[ProfilerActivity.CPU],
-    record_shapes=True,
-    schedule=schedule(wait=0, warmup=1, active=steps, repeat=1),
-    on_trace_ready=lambda profiler: profiler.export_chrome_trace(path),
-) as profiler:
-    for _ in range(steps + 1):
-        model(torch.randn(4, 16, 64)).square().mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        profiler.step()
-"""
-
 MEASURE_MEMORY = """
 import re, sys
 from pathlib import Path
@@ -121,8 +100,7 @@ print((peak() - before) / report.totals.json_bytes)
 
 def recorded(folder: Path, events: int) -> Path:
     path = folder / f"{events}.pt.trace.json.gz"
-    steps = math.ceil(events / EVENTS_A_STEP)
-    subprocess.run([sys.executable, "-c", RECORD, str(steps), str(path)], check=True, capture_output=True)
+    record(path, math.ceil(events / EVENTS_A_STEP))
     return path
 
 

@@ -16,7 +16,8 @@ import itertools
 import math
 import random
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -365,10 +366,14 @@ class Loader:
                 f"data.workers={workers}: {type(dataset).__name__} makes its batches on the device; use workers=0"
             )
 
-    def stream(self, start: int = 0) -> Iterator[Batch]:
-        """Shuffled batches without end, from batch ``start``; a pass's last, smaller batch is left out."""
+    def stream(self, start: int = 0) -> Generator[Batch]:
+        """Shuffled batches without end, from batch ``start``; a pass's last, smaller batch is left out.
+
+        To close it, as what the other methods give, ends its workers.
+        """
         if isinstance(self.dataset, Maker):
-            return map(self.dataset.make, itertools.count(start * self._ranks + self._rank, self._ranks))
+            numbers = itertools.count(start * self._ranks + self._rank, self._ranks)
+            return (self.dataset.make(number) for number in numbers)
         return self._load(self._shuffled(start))
 
     def peek(self, start: int = 0) -> Batch:
@@ -377,11 +382,11 @@ class Loader:
             return self.dataset.make(start * self._ranks + self._rank)
         return next(self._load_here(self._shuffled(start), _Fetch(self.dataset, self._seed)))
 
-    def once(self) -> Iterator[Batch]:
+    def once(self) -> Generator[Batch]:
         """One pass in order, the last batch as small as it is."""
         return self._in_order(range(self._batches))
 
-    def share(self, limit: int | None = None) -> Iterator[tuple[Batch, bool]]:
+    def share(self, limit: int | None = None) -> Generator[tuple[Batch, bool]]:
         """This rank's batches of one pass, and whether each counts.
 
         Every rank gets as many, since running a sharded model is a collective; where they do not come out even, some
@@ -393,7 +398,9 @@ class Loader:
         total = self._batches if limit is None else min(limit, self._batches)
         numbers = [start + self._rank for start in range(0, total, self._ranks)]
         batches = self._in_order([number % total for number in numbers])
-        return zip(batches, (number < total for number in numbers), strict=True)
+        with closing(batches):
+            for number, batch in zip(numbers, batches, strict=True):
+                yield batch, number < total
 
     @property
     def _batches(self) -> int:
@@ -401,9 +408,9 @@ class Loader:
         size = len(self.dataset)
         return size if isinstance(self.dataset, Maker) else math.ceil(size / self.batch_size)
 
-    def _in_order(self, numbers: Sequence[int]) -> Iterator[Batch]:
+    def _in_order(self, numbers: Sequence[int]) -> Generator[Batch]:
         if isinstance(self.dataset, Maker):
-            return map(self.dataset.make, numbers)
+            return (self.dataset.make(number) for number in numbers)
         return self._load(_InOrder(len(self.dataset), self.batch_size, numbers))
 
     def _shuffled(self, start: int) -> _Shuffled:
@@ -415,11 +422,14 @@ class Loader:
             )
         return _Shuffled(samples, self.batch_size, self._seed, start, self._rank, self._ranks)
 
-    def _load(self, order: Sampler[_Numbered]) -> Iterator[Batch]:
+    def _load(self, order: Sampler[_Numbered]) -> Generator[Batch]:
         fetch = _Fetch(self.dataset, self._seed)
         if not self._workers:
             return self._load_here(order, fetch)
-        return iter(
+        return self._load_apart(order, fetch)
+
+    def _load_apart(self, order: Sampler[_Numbered], fetch: _Fetch) -> Generator[Batch]:
+        loading: Any = iter(
             DataLoader(
                 fetch,
                 sampler=order,
@@ -432,8 +442,14 @@ class Loader:
                 generator=torch.Generator(),
             )
         )
+        try:
+            yield from loading
+        finally:
+            # An error's traceback may hold on to them, and Python would wait at its end for workers that ignore the
+            # signal by which it ends them.
+            loading._shutdown_workers()
 
-    def _load_here(self, order: Sampler[_Numbered], fetch: _Fetch) -> Iterator[Batch]:
+    def _load_here(self, order: Sampler[_Numbered], fetch: _Fetch) -> Generator[Batch]:
         for numbered in order:
             # The name under which torch's own loader appears, and TensorBoard's plugin looks for it.
             with span("enumerate(DataLoader)#harness.data.Loader"):

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field, replace
 from signal import Signals
 from types import MappingProxyType
@@ -313,7 +313,10 @@ class Trainer:
         self._model.train()
         self._interval = _Interval()
         self._due = self._next_due()
-        batches = self._train.stream(self.state.batches)
+        with closing(self._train.stream(self.state.batches)) as batches:
+            self._steps(batches, profiler, stop)
+
+    def _steps(self, batches: Iterator[Batch], profiler: Profiler, stop: StopSignals) -> None:
         while self.state.step < self._max_steps:
             loss = self._step(batches)
             if loss is not None:
@@ -502,18 +505,19 @@ class Trainer:
         amount = 0
         self._model.eval()
         self._strategy.synchronize_buffers()
-        for batch, counts in self._evaluation.share(self._eval_batches):
-            batch = to_device(batch, self._device)
-            size = self._task.size(batch) * counts
-            with self._autocast:
-                output = self._task.forward(self._eval_forward, batch)
-                loss = self._task.loss(output, batch)
-                values = self._task.metrics(output, batch)
-            if loss is not None:
-                values = {"loss": loss, **values}
-            for name, value in values.items():
-                totals[name] = totals.get(name, torch.zeros((), device=self._device)) + value.float() * size
-            amount += size
+        with closing(self._evaluation.share(self._eval_batches)) as batches:
+            for batch, counts in batches:
+                batch = to_device(batch, self._device)
+                size = self._task.size(batch) * counts
+                with self._autocast:
+                    output = self._task.forward(self._eval_forward, batch)
+                    loss = self._task.loss(output, batch)
+                    values = self._task.metrics(output, batch)
+                if loss is not None:
+                    values = {"loss": loss, **values}
+                for name, value in values.items():
+                    totals[name] = totals.get(name, torch.zeros((), device=self._device)) + value.float() * size
+                amount += size
         self._model.train()
         if self._world.size > 1 and totals:
             count = torch.tensor(float(amount), device=self._device)

@@ -30,6 +30,9 @@ TINY = (
 )
 """The smallest real job."""
 
+NOISE = ("data=synthetic_images", "data.train.shape=[1,8,8]", "data.train.num_classes=10", "data.batch_size=16")
+"""Data for the MLP that import nothing, for jobs whose processes start from nothing."""
+
 
 def window_every(wait: int, warmup: int, active: int, repeat: int = 0) -> tuple[str, ...]:
     """Overrides for this schedule."""

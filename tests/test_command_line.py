@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests import reading
-from tests.launch import TINY, Command, Launcher, environment, expect_usage_error, python, tree, wait_until
+from tests.launch import NOISE, TINY, Command, Launcher, environment, expect_usage_error, python, tree, wait_until
 
 
 def sweep(harness: Launcher, cwd: Path, *overrides: str) -> Command:
@@ -65,7 +65,7 @@ def test_a_folder_of_ones_own_adds_groups_and_experiments(harness: Launcher, tmp
 
 
 def test_the_module_runs_as_the_command_does(tmp_path: Path) -> None:
-    done = python("-m", "harness.train", *TINY, "logdir=logs", cwd=tmp_path)
+    done = python("-m", "harness.train", *TINY, *NOISE, "logdir=logs", cwd=tmp_path)
     assert done.status == 0, done.text
     assert done.err.count("step 6/6") == 1
     run = reading.only_run(tmp_path / "logs")
@@ -148,7 +148,7 @@ def test_a_signal_ends_the_whole_sweep_in_order(harness: Launcher, tmp_path: Pat
 def test_joblib_runs_several_jobs_at_a_time_and_reports_the_one_that_fails(harness: Launcher, tmp_path: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     launcher = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
-    done = sweep(harness, tmp_path, *launcher, "optimizer=sgd", "optimizer.lr=1e30,1e-3").wait()
+    done = sweep(harness, tmp_path, *launcher, *NOISE, "optimizer=sgd", "optimizer.lr=1e30,1e-3").wait()
     assert list(by_directory(tmp_path / "logs").values()) == ["failed", "completed"]
     assert done.status == 1, done.text
     assert "1 of 2 runs completed" in done.out

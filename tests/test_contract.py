@@ -23,7 +23,7 @@ DATA = {
     "synthetic_images": ["data.batch_size=4", "data.train.shape=[3,16,16]", "data.train.num_classes=5"],
     "cifar10": ["data.batch_size=4", "data.workers=0", "data.train._target_=made.cifar10", "data.train.root=pictures"],
     "image_folder": ["data.batch_size=4", "data.workers=0", "data.train.root=pictures", "data.train.image_size=16"],
-    "text": ["data.batch_size=4", "data.train.context_length=8"],
+    "text": ["data.batch_size=4", "data.train.context_length=8", "trainer.eval_batches=3"],
     "synthetic_tokens": ["data.batch_size=4", "data.train.context_length=8", "data.train.vocab_size=50"],
     "synthetic_matrices": ["data.train.size=16"],
 }

@@ -39,6 +39,7 @@ TRANSFORMER = (
     "data=text",
     "data.train.context_length=16",
     "data.batch_size=8",
+    "trainer.eval_batches=3",
     "~model.hidden",
 )
 SLOW = ("data=custom", "data.train._target_=slow_digits.SlowDigits", "data.batch_size=16")

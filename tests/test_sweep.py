@@ -20,7 +20,7 @@ from harness.errors import UsageError
 from harness.runs import Row, pareto, sweep_rows
 from harness.sweep import WORST, objective, resumed
 from harness.sweep_figure import draw
-from tests.launch import TINY, Launcher, expect_usage_error, wait_until, window_every
+from tests.launch import NOISE, TINY, Launcher, expect_usage_error, wait_until, window_every
 
 SLOW = ("data=custom", "data.train._target_=slow_digits.SlowDigits", "+data.train.seconds=0.05")
 
@@ -205,7 +205,7 @@ def test_submitit_runs_the_jobs_as_slurm_would(harness: Launcher, tmp_path: Path
     tiny = [text for text in TINY if not text.startswith("model")]
     local = ("hydra/launcher=submitit_local", "hydra.launcher.gpus_per_node=null")
     done = harness.run(
-        "train", "-m", "experiment=sweep_slurm", *local, *tiny, "optimizer.lr=1e-2", "logdir=logs", cwd=tmp_path
+        "train", "-m", "experiment=sweep_slurm", *local, *tiny, *NOISE, "optimizer.lr=1e-2", "logdir=logs", cwd=tmp_path
     )
     assert done.status == 0, done.text
     runs = runs_of(tmp_path / "logs")

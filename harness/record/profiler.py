@@ -6,9 +6,8 @@ import logging
 import math
 import os
 import re
-import socket
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from importlib import import_module
@@ -18,14 +17,15 @@ from typing import Any, Self
 
 from torch.profiler import ProfilerActivity
 
-from harness.publish import Job, Keep, PublishedWindow, Publisher, Staging
-from harness.publish.ranks import Handover, RankStaging
+from harness.publish import Keep, PublishedWindow
 from harness.publish.staging import window_name
 from harness.record import spans
 from harness.record.budget import OverheadBudget, account_of
 from harness.record.clock import StepClock
-from harness.record.ensemble import LEAD, Ensemble
-from harness.record.recording import Place, Recording, TraceOptions
+from harness.record.delivery import Delivery
+from harness.record.ensemble import Ensemble
+from harness.record.plan import Plan
+from harness.record.recording import Recording, TraceOptions
 from harness.record.schedule import Schedule, Window
 from harness.record.slow import SlowSteps
 from harness.record.snapshots import MemorySnapshots
@@ -35,15 +35,10 @@ log = logging.getLogger(__name__)
 
 _RUN_NAME = re.compile(r"[A-Za-z0-9._=,-]+(/[A-Za-z0-9._=,-]+)*")
 
-REFERENCE_STEPS = LEAD
-"""Unprofiled steps timed just before each window, against which the window's own are compared."""
 FAILURES_BEFORE_OFF = 3
 """Failures of torch's profiler in a row, a full disk not counted, after which it is left alone."""
-PARTIAL_TIMEOUT_S = 10.0
-"""How long a window that was cut short waits for other ranks at most: one of them may be what cut it."""
 LISTEN_STEPS = 100
 """Steps between two looks at what the publisher has finished, while something is on its way."""
-MIB = 1024**2
 
 
 class Profiler:
@@ -117,38 +112,33 @@ class Profiler:
         self._schedule = schedule
         self._ensemble = ensemble = Ensemble(ranks, schedule=schedule is not None, wake=self._wake_up)
         self._records = ensemble.records
-        self._ranks_timeout_s = ranks_timeout_s
         self._options = options or TraceOptions()
-        self._on_window = on_window
         self._cuda = ProfilerActivity.CUDA in self._options.torch_activities()
         self.drain_s = drain_s
-        self._keep = keep or Keep()
-        self._max_trace_bytes = None if max_trace_mib is None else max_trace_mib * MIB
         logdir = Path(os.path.abspath(logdir))
-        self._shared = Staging(logdir, run)
-        self._staging = self._shared if self._ensemble.leads else RankStaging(logdir, run, ensemble.rank)
-        self._place = Place(
-            staging=self._staging,
-            worker=f"{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())}_{ensemble.rank}",
-            rank=ensemble.rank,
-            world_size=ensemble.size,
+        self._delivery = Delivery(
+            logdir,
+            run,
+            ensemble,
+            on_window=on_window,
+            keep=keep or Keep(),
+            max_trace_mib=max_trace_mib,
+            upload=upload,
+            ranks_timeout_s=ranks_timeout_s,
         )
+        self._plan = Plan(self._delivery)
 
         self._step = first_step
-        self._expect(None)
         self._demand: Demand | None = None
         self._slow = slow if self._schedule is not None and self._ensemble.leads else None
         self._snapshots = snapshots if snapshots is not None and self._ensemble.leads else MemorySnapshots(logdir / run)
         self._snapshot_due = self._next_snapshot(first_step)
-        self._upload = upload
         self._trigger = Trigger(logdir / run, self._wake_up)
         self._passing = False
         self._recording: Recording | None = None
         self._reference = StepClock(cuda=self._cuda)
         self._unprofiled_us: float | None = None
         self._failures = 0
-        self._passed_over = 0
-        self._said_what_is_there = False
         self._budget = OverheadBudget(max_overhead, clock=clock)
         # The step from which begin_step has something to do, and whether end_step has.
         self._wake: float = math.inf
@@ -157,24 +147,19 @@ class Profiler:
             # Torch imports it when its profiler first starts; the 2 s are better spent before the job's first step.
             if self._records:
                 import_module("torch._inductor.config")
-            if self._ensemble.leads:
-                self._staging.make()
-        self._publisher: Publisher | Handover = (
-            Handover(self._staging) if isinstance(self._staging, RankStaging) else Publisher(self._staging)
-        )
-        if self._schedule is not None:
+            self._delivery.make_room()
             if first_step:
-                account = account_of(self._staging.profile, first_step)
+                account = account_of(self._delivery.profile, first_step)
                 self._budget = OverheadBudget(max_overhead, account, clock=clock)
-                self._passed_over = self._passed_over_before(self._schedule, first_step)
-            self._plan(self._schedule)
+                self._plan.recall(self._schedule, first_step)
+            self._plan_on(self._schedule)
 
     def __enter__(self) -> Self:
         if self._schedule is not None:
             if self._ensemble.leads:
                 self._trigger.start()
             if self._records:
-                self._publisher.start()
+                self._delivery.start()
             self._ensemble.start()
             self._snapshots.start()
         self._budget.begin()
@@ -231,8 +216,8 @@ class Profiler:
             return {}
         found = {
             "profiler/overhead": self._budget.overhead,
-            "profiler/skipped": float(self._passed_over),
-            "profiler/waiting": float(self._publisher.waiting),
+            "profiler/skipped": float(self._plan.passed_over),
+            "profiler/waiting": float(self._delivery.waiting),
         }
         if self._budget.limit is not None:
             found["profiler/overhead_budget"] = self._budget.limit
@@ -246,7 +231,7 @@ class Profiler:
         """
         if self._recording is None:
             with self._charged():
-                self._hand_on(self._publisher.poll())
+                self._delivery.show_published()
 
     def end_window(self) -> None:
         """End the window that is under way, if one is: it becomes ``partial`` if it holds a whole step."""
@@ -264,47 +249,17 @@ class Profiler:
         self._trigger.close()
         self._ensemble.close()
         self._snapshots.stop()
-        self._hand_on(self._publisher.drain(self.drain_s))
+        self._delivery.drain(self.drain_s)
         self._trigger.leave_nothing_empty()
 
-    def _plan(self, schedule: Schedule, *, after: int | None = None) -> None:
+    def _plan_on(self, schedule: Schedule, *, after: int | None = None) -> None:
         """Find the next window."""
-        window = schedule.next_window(self._step if after is None else after, passed_over=self._passed_over)
-        while window and self._is_there(window_name(window.first)):
-            # A job resumed from an older checkpoint comes past windows that it has recorded already.
-            self._passed_by(window)
-            window = schedule.next_window(window.end, passed_over=self._passed_over)
-        self._sleep()
-        self._expect(window)
+        self._attentive = False
+        self._plan.expect_next(schedule, self._step if after is None else after)
         self._doze()
 
-    def _expect(self, window: Window | None) -> None:
-        """The next window; to be looked at in time to measure unprofiled steps before it."""
-        self._window, self._unwanted = window, False
-        self._look_at = math.inf if window is None else window.warmup - REFERENCE_STEPS
-
-    def _passed_by(self, window: Window) -> None:
-        """Say it once: whoever starts a new job under an old name waits for windows in vain."""
-        if not self._said_what_is_there:
-            self._said_what_is_there = True
-            log.warning(
-                "%s is there already and not recorded again; a job that resumes none needs a run name of its own",
-                self._staging.profile / window_name(window.first),
-            )
-
-    def _is_there(self, name: str) -> bool:
-        waits = self._publisher.has(name) if self._ensemble.leads else self._shared.has(name)
-        return waits or (self._staging.profile / name).exists()
-
-    def _passed_over_before(self, schedule: Schedule, first_step: int) -> int:
-        """The cycles before ``first_step`` that have no window, in a job that has recorded some."""
-        names = {path.name for path in self._staging.profile.glob("window_*")} | set(self._shared.jobs())
-        firsts = (int(name.removeprefix("window_")) for name in names)
-        recorded = sum(first < first_step and schedule.begins_at(first) for first in firsts)
-        return max(0, schedule.cycles_before(first_step) - recorded) if recorded else 0
-
     def _sleep(self) -> None:
-        self._expect(None)
+        self._plan.expect(None)
         self._wake, self._attentive = math.inf, False
 
     def _wake_up(self) -> None:
@@ -326,13 +281,8 @@ class Profiler:
 
     def _plan_demand(self, demand: Demand, schedule: Schedule, *, again: bool = False) -> None:
         warmup = self._step + self._ensemble.lead(demand, again=again)
-        window = demand.schedule(schedule, warmup).next_window(warmup)
-        while window is not None and self._is_there(window_name(window.first)):
-            warmup += 1
-            window = demand.schedule(schedule, warmup).next_window(warmup)
-        assert window is not None
+        window = self._plan.expect_asked(demand, schedule, warmup)
         self._demand = replace(demand, since=self._step)
-        self._expect(window)
         self._ensemble.announce(self._demand, window, schedule.warmups(self._step, window.end))
         if self._ensemble.alone:
             self._trigger.planned(demand, window)
@@ -342,7 +292,7 @@ class Profiler:
         heard = self._ensemble.hear(self._step)
         if heard is not None:
             self._demand, warmup = heard
-            self._expect(self._demand.schedule(schedule, warmup).next_window(warmup))
+            self._plan.expect(self._demand.schedule(schedule, warmup).next_window(warmup))
 
     def _watch_pace(self, steps: SlowSteps) -> None:
         slow = steps.end()
@@ -365,8 +315,8 @@ class Profiler:
 
     def _next_wake(self) -> float:
         # Nobody would hear of a window before the next one begins.
-        listen = self._step + LISTEN_STEPS if self._publisher.waiting else math.inf
-        return min(self._look_at, listen, self._snapshot_due)
+        listen = self._step + LISTEN_STEPS if self._delivery.waiting else math.inf
+        return min(self._plan.look_at, listen, self._snapshot_due)
 
     def _next_snapshot(self, step: int) -> float:
         every = self._snapshots.every
@@ -375,7 +325,7 @@ class Profiler:
     def _begin_step(self) -> None:
         if not self.in_window:
             if not self._attentive:
-                self._hand_on(self._publisher.poll())
+                self._delivery.show_published()
             if self._step >= self._snapshot_due:
                 self._snapshots.write(self._step)
                 self._snapshot_due = self._next_snapshot(self._step)
@@ -383,14 +333,13 @@ class Profiler:
                 self._heed_trigger()
             if self._ensemble.news and self._schedule is not None:
                 self._heed_announcement(self._schedule)
-            window = self._window
-            if window is None or self._step < self._look_at:
+            window = self._plan.window
+            if window is None or self._step < self._plan.look_at:
                 self._doze()
                 return
             early = self._step < window.warmup and not self._attentive
             if early and self._ensemble.leads and not self._is_wanted():
-                # To time the steps ahead of a window that will not be costs something too.
-                self._look_at, self._unwanted = window.warmup, True
+                self._plan.refuse(window)
                 self._doze()
                 return
             if self._step == window.warmup and not self._ensemble.agreed(window, self._demand, self._is_wanted):
@@ -410,8 +359,8 @@ class Profiler:
     def _is_wanted(self) -> bool:
         # Who asks for a window has weighed its cost; it counts all the same.
         asked = self._demand is not None and self._demand.kind == "request"
-        allowed = asked or (self._budget.allows_a_window() and not self._unwanted)
-        return self._records and allowed and not self._publisher.behind
+        allowed = asked or (self._budget.allows_a_window() and not self._plan.unwanted)
+        return self._records and allowed and not self._delivery.behind
 
     def _pass_over(self) -> None:
         """Go on without the window that was to begin now."""
@@ -419,7 +368,7 @@ class Profiler:
         demand = self._demand
         self._reference = StepClock(cuda=self._cuda)
         if demand is None:
-            self._passed_over += 1
+            self._plan.passed_over += 1
         elif not self._ensemble.alone:
             self._count_displaced(self._schedule, demand, self._step)
             if self._ensemble.unheard:
@@ -427,13 +376,12 @@ class Profiler:
                 self._plan_demand(demand, self._schedule, again=True)
                 self._doze()
                 return
-        self._give_up("the publisher is behind" if self._publisher.behind else "not every rank could be told of it")
-        self._plan(self._schedule, after=self._step + 1)
+        self._give_up("the publisher is behind" if self._delivery.behind else "not every rank could be told of it")
+        self._plan_on(self._schedule, after=self._step + 1)
 
     def _count_displaced(self, schedule: Schedule, demand: Demand, end: int) -> None:
-        """Of the schedule's cycles, those that a window which was asked for has taken the place of."""
         since = self._step if demand.since is None else demand.since
-        self._passed_over += schedule.cycles_before(end) - schedule.cycles_before(since)
+        self._plan.displace(schedule, since, end)
 
     def _start(self, window: Window) -> None:
         assert self._schedule is not None
@@ -453,7 +401,7 @@ class Profiler:
             window,
             schedule=self._schedule if demand is None else demand.schedule(self._schedule, window.warmup),
             options=self._options if demand is None else demand.options(self._options),
-            place=self._place,
+            place=self._delivery.place,
             unprofiled_us=self._unprofiled_us,
             trigger="schedule" if demand is None else demand.kind,
             cause=None if demand is None else demand.cause,
@@ -473,12 +421,12 @@ class Profiler:
             return
         if self._passing:
             # All ranks leave the window at the same step, whatever has become of it on this one.
-            assert self._window is not None
-            if self._step < self._window.end:
+            assert self._plan.window is not None
+            if self._step < self._plan.window.end:
                 return
             self._passing, self._demand = False, None
         if self._recording is None and self._schedule is not None:
-            self._plan(self._schedule)
+            self._plan_on(self._schedule)
 
     def _finish(self, recording: Recording) -> None:
         """Stop torch's profiler and leave the raw trace to the publisher."""
@@ -490,39 +438,11 @@ class Profiler:
             self._budget.charge(-sum(cost.stalls_us.values()) / 1e6)  # as part of all the time here
         if raw is None:
             return
-        job = Job(
-            first_step=recording.window.first,
-            steps=recording.steps,
-            partial=not recording.complete,
-            unprofiled_step_us=recording.unprofiled_us,
-            profiled_steps_us=recording.active_us(),
-            cost=cost,
-            raw_bytes=raw.stat().st_size,
-            max_trace_bytes=self._max_trace_bytes,
-            keep=self._keep,
-            ranks=self._ensemble.others if self._ensemble.leads else [],
-            ranks_timeout_s=self._ranks_timeout_s
-            if recording.complete
-            else min(self._ranks_timeout_s, PARTIAL_TIMEOUT_S),
-            upload=self._upload,
-        )
-        try:
-            self._publisher.submit(recording.name, job)
-        except OSError:
-            recording.discard()
-            raise
+        self._delivery.send(recording, raw)
         demand, self._demand = self._demand, None
         if demand is not None:
             self._trigger.recorded(demand, recording.name)
         self._snapshots.window_over(recording.window.first)
-
-    def _hand_on(self, windows: Iterable[PublishedWindow]) -> None:
-        for window in windows:
-            try:
-                if self._on_window is not None:
-                    self._on_window(window)
-            except Exception as error:
-                log.warning("%s is published, but could not be shown: %s: %s", window.path, type(error).__name__, error)
 
     @contextmanager
     def _charged(self) -> Iterator[None]:
@@ -541,12 +461,12 @@ class Profiler:
             yield
         except Exception as error:
             recording, self._recording = self._recording, None
-            window = self._window
+            window = self._plan.window
             if recording is not None:
                 with suppress(Exception):
                     recording.stop()
-            if isinstance(self._publisher, Handover) and window is not None:
-                self._publisher.lose(window_name(window.first))
+            if window is not None:
+                self._delivery.lose(window_name(window.first))
             self._give_up(str(error))
             # A full disk may have room again; what torch cannot do it seldom learns.
             self._failures += not isinstance(error, OSError)
@@ -568,4 +488,4 @@ class Profiler:
                 self._sleep()
             else:
                 # Not the same one again, whose warm-up was to begin with this very step.
-                self._plan(self._schedule, after=max(self._step, window.warmup + 1 if window is not None else 0))
+                self._plan_on(self._schedule, after=max(self._step, window.warmup + 1 if window is not None else 0))

@@ -1,39 +1,22 @@
 """`harness compare` as a user runs it."""
 
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 
-from harness.cli import main
 from harness.run import MANIFEST, Manifest
 from harness.trace import WindowReport, analyze, read
 from harness.trace.compare import Comparison
-from tests.report.conftest import Result
+from tests.in_process import Run, in_process
 from tests.trace.conftest import recorded
 
-Compare = Callable[..., Result]
 BASE = analyze(read(recorded("eager_transformer_mem")))
 
 
-@pytest.fixture
-def harness(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Compare:
-    """The command with these arguments, in this process."""
-
-    def _run(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["harness", "compare", *map(str, arguments)])
-        status: object = 0
-        try:
-            main()
-        except SystemExit as ended:
-            status = ended.code
-        return Result(int(str(status or 0)), *capsys.readouterr())
-
-    return _run
+harness = in_process("compare")
 
 
 def slower(by: float, operator: str = "") -> WindowReport:
@@ -85,7 +68,7 @@ def run_of(logdir: Path, name: str, windows: list[WindowReport], **metrics: floa
     return path
 
 
-def test_a_regression_fails_and_names_its_culprit(harness: Compare, tmp_path: Path) -> None:
+def test_a_regression_fails_and_names_its_culprit(harness: Run, tmp_path: Path) -> None:
     before = run_of(tmp_path, "before", [slower(9), slower(1.0), slower(1.005)])  # the first is the warm-up's
     after = run_of(tmp_path, "after", [slower(1), slower(1.2, "aten::addmm"), slower(1.205, "aten::addmm")])
     passed = harness(before, after, "--fail-over", "25%")
@@ -99,7 +82,7 @@ def test_a_regression_fails_and_names_its_culprit(harness: Compare, tmp_path: Pa
     assert harness(before, after).status == 0  # nobody asked
 
 
-def test_a_run_against_itself_passes_the_smallest_limit(harness: Compare, tmp_path: Path) -> None:
+def test_a_run_against_itself_passes_the_smallest_limit(harness: Run, tmp_path: Path) -> None:
     run = run_of(tmp_path, "one", [slower(1.0), slower(1.1), slower(0.95)])
     result = harness(run, run, "--fail-over", "0.01%")
     assert result.status == 0
@@ -108,7 +91,7 @@ def test_a_run_against_itself_passes_the_smallest_limit(harness: Compare, tmp_pa
     assert "The step takes as long as before" in result.out
 
 
-def test_markdown_is_for_a_pull_request(harness: Compare, tmp_path: Path) -> None:
+def test_markdown_is_for_a_pull_request(harness: Run, tmp_path: Path) -> None:
     paths = [run_of(tmp_path, str(by), [slower(by)]) for by in (1.0, 1.5)]
     out = harness(*paths, "--format", "markdown").out
     assert out.startswith("## step 50.0 % more\n")
@@ -116,14 +99,14 @@ def test_markdown_is_for_a_pull_request(harness: Compare, tmp_path: Path) -> Non
     assert "### Operators, self time" in out
 
 
-def test_json_is_the_comparison(harness: Compare, tmp_path: Path) -> None:
+def test_json_is_the_comparison(harness: Run, tmp_path: Path) -> None:
     paths = [run_of(tmp_path, str(by), [slower(by)], **{"perf/samples_per_second": 10.0 / by}) for by in (1.0, 2.0)]
     found = msgspec.json.decode(harness(*paths, "--format", "json").out, type=Comparison)
     assert [found.before.per_second, found.after.per_second] == [10.0, 5.0]
     assert {row.group for row in found.rows} == {"step", "device", "phase", "operator", "kernel", "memory"}
 
 
-def test_other_batch_sizes_compare_by_the_sample(harness: Compare, tmp_path: Path) -> None:
+def test_other_batch_sizes_compare_by_the_sample(harness: Run, tmp_path: Path) -> None:
     small = {"perf/samples_per_second": 1000.0, "perf/step_time_ms": 32.0}
     large = {"perf/samples_per_second": 1000.0, "perf/step_time_ms": 64.0}
     before = run_of(tmp_path, "small", [slower(1.0)], **small)
@@ -139,7 +122,7 @@ def test_other_batch_sizes_compare_by_the_sample(harness: Compare, tmp_path: Pat
     assert "matmul_64" in told.err
 
 
-def test_traces_and_windows_compare_too(harness: Compare, tmp_path: Path) -> None:
+def test_traces_and_windows_compare_too(harness: Run, tmp_path: Path) -> None:
     window = tmp_path / "window_00000010"
     window.mkdir()
     shutil.copy(recorded("matmul_512"), window)
@@ -149,14 +132,14 @@ def test_traces_and_windows_compare_too(harness: Compare, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("limit", ["", "5 percent", "-3%", "0", "nan", "5%%"])
-def test_a_limit_that_is_none_is_said_so(harness: Compare, limit: str) -> None:
+def test_a_limit_that_is_none_is_said_so(harness: Run, limit: str) -> None:
     result = harness(recorded("matmul_64"), recorded("matmul_64"), f"--fail-over={limit}")
     assert result.status == 2
     assert "--fail-over" in result.err
     assert len(result.err.splitlines()) == 1
 
 
-def test_a_logdir_of_several_runs_is_not_one(harness: Compare, tmp_path: Path) -> None:
+def test_a_logdir_of_several_runs_is_not_one(harness: Run, tmp_path: Path) -> None:
     for name in "ab":
         run_of(tmp_path, name, [slower(1.0)])
     result = harness(tmp_path, tmp_path)
@@ -164,7 +147,7 @@ def test_a_logdir_of_several_runs_is_not_one(harness: Compare, tmp_path: Path) -
     assert "2 runs" in result.err
 
 
-def test_a_path_that_is_not_there(harness: Compare, tmp_path: Path) -> None:
+def test_a_path_that_is_not_there(harness: Run, tmp_path: Path) -> None:
     result = harness(tmp_path / "gone", recorded("matmul_64"))
     assert result.status == 2
     assert "gone does not exist" in result.err

@@ -26,6 +26,11 @@ def losses(run: Path) -> dict[int, float]:
     return reading.scalars(run, "train/loss")
 
 
+# Tests of one group run in one process of pytest's, where they share what a fixture has trained.
+goes_on = pytest.mark.xdist_group("goes on exactly")
+reshards = pytest.mark.xdist_group("another world size")
+
+
 @pytest.fixture(scope="module")
 def undisturbed(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
     """The losses of a job that nothing happens to, on two ranks."""
@@ -54,6 +59,7 @@ def test_a_signal_at_one_rank_ends_all_after_the_same_step(harness: Launcher, lo
     assert "Traceback" not in job.text
 
 
+@goes_on
 def test_a_rank_that_is_killed_in_a_window_ends_the_job_which_goes_on_exactly(
     harness: Launcher, undisturbed: dict[int, float], logdir: Path, tmp_path: Path
 ) -> None:
@@ -82,6 +88,7 @@ def test_a_rank_that_is_killed_in_a_window_ends_the_job_which_goes_on_exactly(
     assert losses(run) == undisturbed, "to the last bit"
 
 
+@goes_on
 def test_the_launcher_starts_all_ranks_again_and_they_go_on_from_the_newest_checkpoint(
     harness: Launcher, undisturbed: dict[int, float], logdir: Path, tmp_path: Path
 ) -> None:
@@ -106,6 +113,7 @@ def test_the_launcher_starts_all_ranks_again_and_they_go_on_from_the_newest_chec
     assert_whole(run)
 
 
+@reshards
 @pytest.mark.parametrize(("strategy", "size", "batch_size"), [("ddp", 1, 8), ("fsdp2", 1, 8), ("fsdp2", 4, 2)])
 def test_a_checkpoint_is_read_at_another_world_size(
     harness: Launcher, saved: dict[str, Path], tmp_path: Path, strategy: str, size: int, batch_size: int

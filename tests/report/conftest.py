@@ -2,47 +2,20 @@
 
 import io
 import shutil
-import sys
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
 
-import pytest
 from rich.console import Console
 
-from harness.cli import main
 from harness.report import terminal
 from harness.report.document import Section
 from harness.report.findings import Options, sections
 from harness.report.picture import picture
 from harness.trace import Trace, WindowReport, analyze_rank, read
+from tests.in_process import in_process
 from tests.trace.conftest import recorded
 
-
-class Result(NamedTuple):
-    status: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """The command with these arguments, in this process."""
-
-    def _run(*arguments: object) -> Result:
-        monkeypatch.setattr(sys, "argv", ["harness", "report", *map(str, arguments)])
-        status: object = 0
-        try:
-            main()
-        except SystemExit as ended:
-            status = ended.code
-        return Result(int(str(status or 0)), *capsys.readouterr())
-
-    return _run
+run = in_process("report")
 
 
 @cache

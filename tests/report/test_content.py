@@ -17,7 +17,8 @@ from harness.report.ranks import ranks_sections
 from harness.report.units import bar, duration, printable, rate, shapes, share, shorten, size
 from harness.trace import WindowReport
 from harness.trace.schema import Rank, Ranks
-from tests.report.conftest import Run, analyzed, drawn, section
+from tests.in_process import Run
+from tests.report.conftest import analyzed, drawn, section
 from tests.trace.conftest import annotation, kernel, op, recorded, runtime
 
 

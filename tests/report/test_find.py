@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from harness.trace import WindowReport, analyze, read
-from tests.report.conftest import Run, analyzed, section, window
+from tests.in_process import Run
+from tests.report.conftest import analyzed, section, window
 from tests.trace.conftest import annotation, op, recorded
 
 

@@ -10,7 +10,8 @@ from rich.cells import cell_len
 from harness.report.findings import Options
 from harness.report.operators import OLD_NAMES, SORT_KEYS, sorted_rows
 from harness.trace import WindowReport
-from tests.report.conftest import Run, analyzed, drawn, section
+from tests.in_process import Run
+from tests.report.conftest import analyzed, drawn, section
 from tests.trace.conftest import EVERYONES, TRACES, recorded, stem
 
 

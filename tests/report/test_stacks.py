@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-from tests.report.conftest import Run
+from tests.in_process import Run
 from tests.trace.conftest import recorded
 
 

@@ -1,0 +1,150 @@
+"""From a recording to a window in the logdir, and to whom it is shown."""
+
+from __future__ import annotations
+
+import logging
+import re
+import socket
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from harness.publish import Job, Keep, PublishedWindow, Publisher, Staging
+from harness.publish.ranks import Handover, RankStaging
+from harness.record.ensemble import Ensemble
+from harness.record.recording import Place, Recording
+
+log = logging.getLogger(__name__)
+
+PARTIAL_TIMEOUT_S = 10.0
+"""How long a window that was cut short waits for other ranks at most: one of them may be what cut it."""
+MIB = 1024**2
+
+
+class Delivery:
+    """What becomes of this rank's raw traces: rank 0 has a publisher, and the others hand theirs in to it.
+
+    Args:
+        logdir: TensorBoard's logdir, absolute.
+        run: The run's path below it.
+        ensemble: The ranks of the job.
+        on_window: Called with each window once it stands in the logdir.
+        keep: Which traces stay on disk.
+        max_trace_mib: A window whose raw trace is larger is dropped; None takes any.
+        upload: An fsspec address to which published windows are copied; None copies nothing.
+        ranks_timeout_s: How long a window waits for the traces of other ranks.
+    """
+
+    def __init__(
+        self,
+        logdir: Path,
+        run: str,
+        ensemble: Ensemble,
+        *,
+        on_window: Callable[[PublishedWindow], None] | None,
+        keep: Keep,
+        max_trace_mib: int | None,
+        upload: str | None,
+        ranks_timeout_s: float,
+    ) -> None:
+        self._ensemble = ensemble
+        self._on_window = on_window
+        self._keep = keep
+        self._max_trace_bytes = None if max_trace_mib is None else max_trace_mib * MIB
+        self._upload = upload
+        self._ranks_timeout_s = ranks_timeout_s
+        self._shared = Staging(logdir, run)
+        self._staging = self._shared if ensemble.leads else RankStaging(logdir, run, ensemble.rank)
+        self._publisher: Publisher | Handover = (
+            Handover(self._staging) if isinstance(self._staging, RankStaging) else Publisher(self._staging)
+        )
+        self.place = Place(
+            staging=self._staging,
+            worker=f"{re.sub('[^A-Za-z0-9-]', '-', socket.gethostname())}_{ensemble.rank}",
+            rank=ensemble.rank,
+            world_size=ensemble.size,
+        )
+
+    @property
+    def profile(self) -> Path:
+        """Where the run's windows appear."""
+        return self._staging.profile
+
+    @property
+    def waiting(self) -> int:
+        """Windows that are recorded and not published yet."""
+        return self._publisher.waiting
+
+    @property
+    def behind(self) -> bool:
+        """Whether so much waits that no more should be recorded."""
+        return self._publisher.behind
+
+    def make_room(self) -> None:
+        """Make the staging directory.
+
+        Raises:
+            OSError: where it cannot be made on the logdir's file system.
+        """
+        if self._ensemble.leads:
+            self._staging.make()
+
+    def start(self) -> None:
+        """Start the process that publishes, or on other ranks than 0 the one that compresses."""
+        self._publisher.start()
+
+    def has(self, name: str) -> bool:
+        """Whether the window is there or on its way."""
+        waits = self._publisher.has(name) if self._ensemble.leads else self._shared.has(name)
+        return waits or (self.profile / name).exists()
+
+    def names(self) -> set[str]:
+        """The windows that are there or staged, of an earlier life of the job too."""
+        return {path.name for path in self.profile.glob("window_*")} | set(self._shared.jobs())
+
+    def send(self, recording: Recording, raw: Path) -> None:
+        """Leave a recording's raw trace to the publisher.
+
+        Raises:
+            OSError: where that cannot be; the trace is dropped.
+        """
+        timeout_s = self._ranks_timeout_s if recording.complete else min(self._ranks_timeout_s, PARTIAL_TIMEOUT_S)
+        job = Job(
+            first_step=recording.window.first,
+            steps=recording.steps,
+            partial=not recording.complete,
+            unprofiled_step_us=recording.unprofiled_us,
+            profiled_steps_us=recording.active_us(),
+            cost=recording.cost,
+            raw_bytes=raw.stat().st_size,
+            max_trace_bytes=self._max_trace_bytes,
+            keep=self._keep,
+            ranks=self._ensemble.others if self._ensemble.leads else [],
+            ranks_timeout_s=timeout_s,
+            upload=self._upload,
+        )
+        try:
+            self._publisher.submit(recording.name, job)
+        except OSError:
+            recording.discard()
+            raise
+
+    def lose(self, name: str) -> None:
+        """Say that the window has no trace of this rank, so that rank 0 does not wait for it."""
+        if isinstance(self._publisher, Handover):
+            self._publisher.lose(name)
+
+    def show_published(self) -> None:
+        """Hand the windows that have been published since to ``on_window``."""
+        self._show(self._publisher.poll())
+
+    def drain(self, limit_s: float) -> None:
+        """Wait until all windows are published, for ``limit_s`` at most, and hand them to ``on_window``."""
+        self._show(self._publisher.drain(limit_s))
+
+    def _show(self, windows: Iterable[PublishedWindow]) -> None:
+        for window in windows:
+            try:
+                if self._on_window is not None:
+                    self._on_window(window)
+            except Exception as error:
+                log.warning("%s is published, but could not be shown: %s: %s", window.path, type(error).__name__, error)
