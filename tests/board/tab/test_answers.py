@@ -19,6 +19,8 @@ from tests.board.tab import layout
 from tests.board.tab.conftest import Tab
 from tests.launch import python, wait_until
 
+pytestmark = pytest.mark.xdist_group("board")
+
 
 def findings(logs: Path, run: str, step: int) -> WindowReport:
     path = logs / run / "profile" / f"window_{step:08d}" / "window.json"
