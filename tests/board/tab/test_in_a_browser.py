@@ -26,7 +26,7 @@ chromium = browser.chromium
 WAIT_MS = 30_000
 SCRIPT = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 PARTS = ("Overview", "Operators", "Kernels", "Memory", "Phases", "Devices and ranks")
-LONG, SHORT, DDP = "gpt/long", "cnn/short", "ddp/two"
+LONG, SHORT, DDP, NEW = "gpt/long", "cnn/short", "ddp/two", "new/run"
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def logdir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     layout.window(folder / DDP, 200, "ddp_straggler_rank1.rank0", ranks=ranks, told=False)
     layout.window(folder / DDP, 400, "ddp_straggler_rank1.rank0", ranks=ranks)
     layout.manifest(
-        folder / "new" / "run",
+        folder / NEW,
         started="2026-11-29T07:00:00.000+00:00",
         status="completed",
         step=40,
@@ -110,27 +110,45 @@ class Tab:
 FRAME = "data/plugin_entry.html?name=windows"
 
 
-@pytest.fixture
-def tab(chromium: Browser, address: str) -> Iterator[Tab]:
-    """The tab by itself."""
+@pytest.fixture(scope="module")
+def alone(chromium: Browser, address: str) -> Iterator[Tab]:
     with opened(chromium, f"{address}/{FRAME}") as watched:
         yield Tab(watched, framed=False)
-        # A browser asks a page that stands by itself for an icon, which TensorBoard's own page names.
-        watched.wrong[:] = [line for line in watched.wrong if "Failed to load resource" not in line]
-        watched.assert_well()
+
+
+@pytest.fixture(scope="module")
+def within(chromium: Browser, address: str) -> Iterator[Tab]:
+    with opened(chromium, f"{address}/#windows") as watched:
+        yield Tab(watched)
 
 
 @pytest.fixture
-def framed(chromium: Browser, address: str) -> Iterator[Tab]:
-    """The tab in TensorBoard."""
-    with opened(chromium, f"{address}/#windows") as watched:
-        yield Tab(watched)
-        watched.assert_well()
+def tab(alone: Tab, address: str) -> Iterator[Tab]:
+    """The tab by itself, on a run without windows; the page is every test's."""
+    yield fresh(alone, address)
+    # A browser asks a page that stands by itself for an icon, which TensorBoard's own page names.
+    alone.watched.wrong[:] = [line for line in alone.watched.wrong if "Failed to load resource" not in line]
+    alone.watched.assert_well()
+
+
+@pytest.fixture
+def framed(within: Tab, address: str) -> Iterator[Tab]:
+    """The tab in TensorBoard, on a run without windows; the page is every test's."""
+    yield fresh(within, address)
+    within.watched.assert_well()
+
+
+def fresh(tab: Tab, address: str) -> Tab:
+    """What a test before has shown is gone."""
+    show(tab, address, run=NEW)
+    tab.heading("No window yet")
+    tab.watched.wrong.clear()
+    tab.watched.requests.clear()
+    return tab
 
 
 def show(tab: Tab, address: str, **state: str) -> None:
-    """Open a shared address anew."""
-    tab.page.goto("about:blank")
+    """Open a shared address in a page that shows another one."""
     keys = "".join(f"&p.windows.{key}={quote(value, '')}" for key, value in state.items())
     tab.page.goto(f"{address}/{'' if tab.framed else FRAME}#windows{keys}")
 
@@ -170,11 +188,9 @@ def test_a_click_on_a_curve_opens_its_window_and_changes_of_the_verdict_are_mark
     assert len(colours) == 2
     tab.frame.locator(".changes summary").click()
     assert "the loop waits for input" in tab.frame.locator(".changes ol").inner_text()
-    box = step.bounding_box()
-    assert box is not None
-    tab.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
-    tab.page.wait_for_timeout(300)
-    tab.page.mouse.click(box["x"] + box["width"] / 2, box["y"] + 60)
+    step.hover()
+    step.locator(".hoverlayer .legend").wait_for()
+    step.click()
     tab.heading("step ")
     assert tab.frame.locator("header .verdict").inner_text() == "input-bound"
 
@@ -196,7 +212,7 @@ def test_operators_are_sorted_searched_and_grouped_by_shape(tab: Tab, address: s
     assert all("conv" in name.lower() and "backward" in name.lower() for name in names)
     tab.frame.get_by_label("group by input shapes").check()
     assert any("×" in text for text in tab.column("operators", 2))
-    assert "p.windows.shapes=yes" in tab.page.url
+    tab.page.wait_for_url("**p.windows.shapes=yes**")
     tab.page.reload()
     tab.frame.get_by_role("table", name="operators").wait_for()
     assert tab.frame.get_by_label("group by input shapes").is_checked()
@@ -220,7 +236,7 @@ def test_kernels_gaps_and_steps_lead_to_their_place_in_the_timeline(tab: Tab, ad
     step = str(report.steps[0].number)
     tab.button(f"step {step}")
     tab.frame.locator(".where", has_text=f"step {step}").wait_for()
-    assert f"p.windows.step={step}" in tab.page.url
+    tab.page.wait_for_url(f"**p.windows.step={step}**")
 
 
 def asked_of_the_timeline(tab: Tab, name: str) -> dict[str, str]:
@@ -285,7 +301,7 @@ def test_two_windows_side_by_side(tab: Tab) -> None:
     assert tab.column("What grew", 1)[0] == shrank[0]
     tab.frame.get_by_label("before: run").select_option(LONG)
     tab.frame.get_by_role("table", name="the two sides").get_by_text(LONG).wait_for()
-    assert "p.windows.before_run=gpt%2Flong" in tab.page.url
+    tab.page.wait_for_url("**p.windows.before_run=gpt%2Flong**")
 
 
 def test_the_keyboard_alone_will_do(tab: Tab, address: str) -> None:
@@ -306,6 +322,7 @@ def test_the_keyboard_alone_will_do(tab: Tab, address: str) -> None:
     tab.page.keyboard.press("?")
     tab.frame.get_by_role("dialog").wait_for()
     tab.page.keyboard.press("Escape")
+    tab.frame.get_by_role("dialog").wait_for(state="detached")
     tab.page.keyboard.press("c")
     tab.heading("What shrank")
     tab.page.keyboard.press("Escape")
@@ -354,10 +371,9 @@ def test_a_window_that_is_published_while_the_page_is_open_appears(framed: Tab, 
     framed.heading("No window yet")
     assert "The first comes at step 100" in framed.frame.locator("main").inner_text()
     layout.window(run, 100, "matmul_64")
-    framed.heading("Windows, 1")
     layout.window(run, 200, "matmul_4096")
     framed.frame.get_by_role("link", name="200", exact=True).wait_for()
-    assert "compute-bound" in framed.frame.get_by_role("option").filter(has_text="live/run").inner_text()
+    framed.frame.get_by_role("option").filter(has_text="live/run").get_by_text("compute-bound").wait_for()
     framed.frame.get_by_role("link", name="200", exact=True).click()
     framed.heading("step 200")
     layout.window(run, 300, "matmul_4096")
@@ -395,23 +411,25 @@ def test_an_address_of_nothing_says_so(tab: Tab, address: str) -> None:
 
 
 @pytest.mark.parametrize("size", [(1440, 900), (1024, 768)], ids=str)
-def test_it_fits_a_laptop_and_follows_the_theme(size: tuple[int, int], chromium: Browser, address: str) -> None:
-    with opened(chromium, f"{address}/#windows&p.windows.run={quote(LONG, '')}", size) as watched:
-        tab = Tab(watched)
-        tab.drawn(4)
-        wide = "document.querySelector('main').scrollWidth <= document.querySelector('main').clientWidth"
-        body = tab.frame.locator("body")
-        assert body.evaluate(f"() => {wide}")
+def test_it_fits_a_laptop_and_follows_the_theme(size: tuple[int, int], framed: Tab, address: str) -> None:
+    wide = "document.querySelector('main').scrollWidth <= document.querySelector('main').clientWidth"
+    body = framed.frame.locator("body")
+    framed.page.set_viewport_size({"width": size[0], "height": size[1]})
+    try:
+        show(framed, address, run=LONG)
+        framed.drawn(4)
+        wait_until(lambda: body.evaluate(f"() => {wide}"), 10, "a page that is not wider than its frame")
         light = body.evaluate("one => getComputedStyle(one).backgroundColor")
-        tab.page.evaluate("document.body.classList.add('dark-mode')")
-        tab.page.wait_for_timeout(300)
-        assert body.evaluate("one => getComputedStyle(one).backgroundColor") != light
-        tab.frame.get_by_role("link", name="24,000", exact=True).click()
+        framed.page.evaluate("document.body.classList.add('dark-mode')")
+        wait_until(lambda: body.evaluate("one => getComputedStyle(one).backgroundColor") != light, 10, "the dark")
+        framed.frame.get_by_role("link", name="24,000", exact=True).click()
         for part in PARTS:
-            tab.part(part)
-            tab.frame.locator(".part .card").first.wait_for()
-            assert body.evaluate(f"() => {wide}"), part
-        watched.assert_well()
+            framed.part(part)
+            framed.frame.locator(".part .card").first.wait_for()
+            wait_until(lambda: body.evaluate(f"() => {wide}"), 10, f"{part} in the width of its frame")
+    finally:
+        framed.page.evaluate("document.body.classList.remove('dark-mode')")
+        framed.page.set_viewport_size({"width": browser.LAPTOP[0], "height": browser.LAPTOP[1]})
 
 
 def test_nothing_jumps_while_a_run_is_read(chromium: Browser, address: str) -> None:
