@@ -275,11 +275,11 @@ def test_an_interrupted_run_goes_on_bit_for_bit(harness: Launcher, tmp_path: Pat
 
 
 def test_a_signal_inside_a_window_leaves_its_whole_steps_as_a_partial_window(harness: Launcher, tmp_path: Path) -> None:
-    logdir = tmp_path / "logs"
-    overrides = [*SLOW, "+data.train.seconds=0.05", "trainer.max_steps=100", *window_every(2, 1, 90)]
-    command = start(harness, tmp_path, *overrides, f"logdir={logdir}")
+    logdir, batches = tmp_path / "logs", tmp_path / "batches"
+    overrides = [*SLOW, "+data.train.seconds=0.05", f"+data.train.count={batches}", "trainer.max_steps=100"]
+    command = start(harness, tmp_path, *overrides, *window_every(2, 1, 90), f"logdir={logdir}")
     run = training(command, logdir)
-    threading.Event().wait(0.6)
+    wait_until(lambda: batches.stat().st_size > 8, 60, "the window's first steps")
     command.signal(signal.SIGTERM)
     done = command.wait(30)
     assert done.status == 143, done.text
@@ -294,7 +294,7 @@ def test_a_second_signal_stops_at_once(harness: Launcher, tmp_path: Path) -> Non
     command = start(harness, tmp_path, *overrides, f"logdir={logdir}")
     run = training(command, logdir)
     hold.write_text("")
-    threading.Event().wait(0.3)
+    wait_until((tmp_path / "hold.waits").exists, 60, "the step that is held")
     command.signal(signal.SIGTERM)
     threading.Event().wait(0.5)
     assert command.running, "the first signal waits for the step's end"
