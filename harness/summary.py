@@ -19,7 +19,9 @@ def show_run(run: Path, summary: Summary) -> None:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    table.add_row("steps", f"{summary.step:,} in {summary.seconds:.1f} s")
+    trained = f"{summary.step - summary.first_step:,} in {summary.seconds:.1f} s"
+    resumed = f", from {summary.first_step:,} to {summary.step:,}" if summary.first_step else ""
+    table.add_row("steps", trained + resumed)
     if summary.first_loss is not None and summary.last_loss is not None:
         table.add_row("training loss", f"{summary.first_loss:.4f} → {summary.last_loss:.4f}")
     for name, value in sorted(summary.metrics.items()):
@@ -27,7 +29,8 @@ def show_run(run: Path, summary: Summary) -> None:
             table.add_row(f"evaluation {name[5:]}", f"{value:.4f}")
     for name, value in summary.metrics.items():
         if name.endswith("_per_second"):
-            table.add_row("throughput", f"{value:,.0f} {name.split('/')[1].removesuffix('_per_second')}/s")
+            unit = name.split("/")[1].removesuffix("_per_second")
+            table.add_row("throughput", f"{value:,.0f} {unit}/s when it was logged last")
     if summary.windows:
         last = summary.windows[-1]
         table.add_row(

@@ -55,8 +55,10 @@ class State:
 
 @dataclass(kw_only=True)
 class Summary:
-    """How a job went."""
+    """How a job went, since it was started or resumed."""
 
+    first_step: int
+    """Before which it had trained already; 0 unless it was resumed."""
     step: int
     seconds: float
     first_loss: float | None
@@ -260,7 +262,7 @@ class Trainer:
         Raises:
             DivergedError: at a loss that is not finite; the state goes to ``checkpoints/diverged.pt``.
         """
-        started = time.perf_counter()
+        started, first_step = time.perf_counter(), self.state.step
         self._windows: list[PublishedWindow] = []
         world = self._world
         stop_signals = StopSignals() if world.size == 1 else AgreedStop(world.store, rank=world.rank, size=world.size)
@@ -276,6 +278,7 @@ class Trainer:
             finally:
                 self._logger.flush()
         return Summary(
+            first_step=first_step,
             step=self.state.step,
             seconds=time.perf_counter() - started,
             first_loss=self._first_loss,

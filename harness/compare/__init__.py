@@ -65,12 +65,12 @@ def run(
     """
     limit = None if fail_over is None else _limit(fail_over)
     sets = [_windows(path) for path in (before, after)]
-    works = [_work(where) for where, _ in sets]
+    works = [_work(side.path) for side in sets]
     samples = (1.0, 1.0)
     if per_sample:
         known = [_per_step(work, path) for work, path in zip(works, (before, after), strict=True)]
         samples = known[0], known[1]
-    found = compare(sets[0][1], sets[1][1], names=(str(before), str(after)), samples=samples)
+    found = compare(sets[0].reports, sets[1].reports, names=(str(before), str(after)), samples=samples)
     sides = [
         msgspec.structs.replace(
             side,
@@ -83,7 +83,13 @@ def run(
         else side
         for side, work in zip((found.before, found.after), works, strict=True)
     ]
-    found = msgspec.structs.replace(found, before=sides[0], after=sides[1], per_sample=per_sample)
+    told = [
+        f"{name} has a first window besides, which carries the job's warm-up and is left out"
+        for name, side in zip(("before", "after"), sets, strict=True)
+        if side.left_out and len(side.reports) == 1
+    ]
+    warnings = [*found.warnings, *told]
+    found = msgspec.structs.replace(found, before=sides[0], after=sides[1], per_sample=per_sample, warnings=warnings)
     if format == "json":
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     else:
@@ -124,20 +130,28 @@ def _limit(text: str) -> float:
     return value
 
 
-def _windows(path: Path) -> tuple[Path, list[WindowReport]]:
-    """Where they lie, and whole windows, oldest first; a run's first one carries the job's warm-up, and goes where
-    there are others."""
+class _Side(NamedTuple):
+    """What is compared."""
+
+    path: Path
+    reports: list[WindowReport]
+    """Whole windows, oldest first."""
+    left_out: bool = False
+    """Whether a run's first window, which carries the job's warm-up, is not among them."""
+
+
+def _windows(path: Path) -> _Side:
     found = find(path)
     if isinstance(found, list):
         listed = ", ".join(str(run.path) for run in found[:4]) + (", ..." if len(found) > 4 else "")
         raise UsageError(f"{path} holds {len(found)} runs; give one of them: {listed}")
     if isinstance(found, Window):
-        return found.path, [found.report()]
+        return _Side(found.path, [found.report()])
     assert isinstance(found, Run)
     chosen = found.windows[1:] if len(found.windows) > 1 else found.windows
     reports = [window.report() for window in chosen[-MOST_WINDOWS:]]
     whole = [report for report in reports if report.window.steps and not report.window.partial]
-    return found.path, whole or reports
+    return _Side(found.path, whole or reports, len(found.windows) > 1)
 
 
 class _Work(NamedTuple):

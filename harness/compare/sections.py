@@ -126,6 +126,8 @@ def _title(found: Comparison, grown: Sequence[Row], real: Sequence[Row]) -> Cell
         return Styled(f"{step.name} {_percent(step.change)}", "bold red" if step.outcome == "more" else "bold green")
     if step.outcome == "unknown":
         return Styled("The noise is not known, so no change is", "bold yellow")
+    if step.change is not None and abs(step.change) >= SMALLEST.value:
+        return Styled(f"{step.name} {_percent(step.change)}, which may be noise: no change can be told", "bold yellow")
     return Styled("The step takes as long as before" + (", within the noise" if real or step.change else ""), "bold")
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from harness.trace.columns import Trace
 from harness.trace.culprits import Culprit, line_of_longest
 from harness.trace.flops import ELEMENTWISE, FLOPS
+from harness.trace.operators import communicates
 from harness.trace.schema import (
     Advice,
     Annotation,
@@ -368,7 +369,7 @@ def _device(found: Findings) -> list[Advice]:
 
 
 def _cpu(found: Findings) -> list[Advice]:
-    rows = [row for row in found.operators if not row.is_annotation]
+    rows = [row for row in found.operators if not row.is_annotation and not communicates(row.name)]
     top = max(rows, key=lambda row: row.self_cpu_time_us, default=None)
     return [
         _advise(

@@ -284,5 +284,10 @@ def _devices(trace: Trace, work: Work) -> list[DeviceInfo]:
 
 def _told_once(found: list[Advice]) -> list[Advice]:
     """Without what another rank's trace has advised already."""
-    first = {(one.lever, one.operator): one for one in reversed(found)}
-    return [one for one in found if first[one.lever, one.operator] is one]
+    told: list[Advice] = []
+    for one in found:
+        if not any(
+            one.lever == other.lever and {one.operator, one.reason} & {other.operator, other.reason} for other in told
+        ):
+            told.append(one)
+    return told

@@ -20,7 +20,7 @@ from harness.trace.columns import Kind, Message, Trace
 from harness.trace.flops import DTYPES
 from harness.trace.intervals import Spans, union
 from harness.trace.launches import Work, telling
-from harness.trace.operators import COLLECTIVE_PREFIXES, shapes
+from harness.trace.operators import COLLECTIVE_PREFIXES, communicates, shapes
 from harness.trace.steps import Steps
 
 Ints = NDArray[np.int64]
@@ -157,7 +157,7 @@ def _of_host(trace: Trace, steps: Steps) -> Collectives:
 def host_compute(trace: Trace) -> Spans:
     """When any thread of the host ran an operator that is no collective."""
     at = trace.of(Kind.OPERATOR)
-    at = at[~trace.named(at, lambda name: name.startswith("c10d::"))]
+    at = at[~trace.named(at, communicates)]
     return union(trace.ts[at], trace.end[at])
 
 

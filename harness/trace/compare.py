@@ -198,10 +198,10 @@ def _warnings(before: Sequence[WindowReport], after: Sequence[WindowReport], row
         if any(one.window.lost_events or one.window.launches_without_work for one in windows):
             yield f"{what} has windows that lost events: their sums lack them"
     step = next((row for row in rows if row.group == "step"), None)
-    if alone and step is not None and step.high is not None and step.low is not None:
+    if alone and step is not None and step.high is not None and step.change is not None:
         yield (
             f"{' and '.join(alone)} {'have' if len(alone) > 1 else 'has'} one window: how far windows lie apart is "
-            f"guessed from its steps, and a step that takes up to {50 * (step.high - step.low):.0f} % more or less "
+            f"guessed from its steps, and a step that takes up to {100 * (step.high - step.change):.0f} % more or less "
             f"counts as noise; {MORE}"
         )
 
@@ -272,7 +272,7 @@ def _row(
         before=then.value,
         after=now.value,
         change=apart.value / base if base else None,
-        low=apart.low / base if base and known else None,
+        low=max(apart.low / base, -1.0) if base and known else None,  # nothing takes less than no time
         high=apart.high / base if base and known else None,
         outcome=outcome,
         noise=math.hypot(then.error, now.error) / base if base and known else None,

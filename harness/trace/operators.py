@@ -77,6 +77,11 @@ def is_collective(name: str) -> bool:
     return name.startswith(COLLECTIVE_PREFIXES)
 
 
+def communicates(name: str) -> bool:
+    """Whether it is a collective or an operator of torch.distributed, which calls one."""
+    return is_collective(name) or name.startswith("c10d::")
+
+
 def stopping_thread(trace: Trace) -> int:
     """The thread that most likely stopped the profiler: that of the step spans, of most annotations, or of
     most operators; -1 for none."""

@@ -12,6 +12,7 @@ from harness.trace.collectives import Collectives, collectives, host_compute
 from harness.trace.columns import Trace
 from harness.trace.figures import operator_times
 from harness.trace.intervals import Spans, union
+from harness.trace.operators import communicates
 from harness.trace.schema import LateReason, WindowReport
 from harness.trace.shares import Shares
 from harness.trace.steps import Steps
@@ -37,7 +38,7 @@ class RankFindings:
     where: dict[LateReason, str]
     """The span or call with most of it."""
     operators: dict[str, float]
-    """Self times of the longest operators."""
+    """Self times of the longest operators, without those that communicate."""
     collectives: Collectives
     exposed_ns: int
     """Communication in the window with nothing computed beside it."""
@@ -54,7 +55,7 @@ def rank_findings(trace: Trace, step_ms: float | None = None) -> RankFindings:
         host_shares, times = None, _device_times(shares)
     else:
         host_shares, times = _host(trace, found.steps, busy)
-    operators = operator_times(report)
+    operators = {name: us for name, us in operator_times(report).items() if not communicates(name)}
     longest = sorted(operators, key=lambda name: -operators[name])[:OPERATORS_KEPT]
     match = _HOST.match(trace.source.name)
     return RankFindings(

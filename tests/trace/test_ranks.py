@@ -337,22 +337,25 @@ def test_bandwidth_is_of_the_transfer_alone(tmp_path: Path) -> None:
     assert row.bus_bandwidth == pytest.approx(1.5 * MEGABYTE / 100e-6)
 
 
-def test_gloo_runs_on_the_host(tmp_path: Path) -> None:
-    """Rank 1 fetches input for 6 ms more; gloo's thread of rank 0 waits."""
+@pytest.mark.parametrize(("reason", "label"), [("input", "input-bound"), ("compute", "cpu-bound")])
+def test_gloo_runs_on_the_host(tmp_path: Path, reason: str, label: str) -> None:
+    """Rank 1 fetches input or computes for 6 ms more; gloo's thread of rank 0 waits."""
     paths = []
     for rank in (0, 1):
-        feeding = 100.0 + 6000.0 * rank
+        feeding = 100.0 + 6000.0 * rank * (reason == "input")
+        computing = 50.0 + 300.0 * rank * (reason == "compute")
         events, begin = [], 1000.0
         for step in range(3):
-            computed = begin + feeding + 1000
+            computed = begin + feeding + 20 * computing
             start, end = computed + 10, begin + 6100 + 1010 + 400
             reduction = annotation("gloo:all_reduce", start, end - start, tid=2)
             reduction["args"] |= {"Input Dims": [[1000, 5]], "Input type": ["float"], "Concrete Inputs": [""]}
             events += [
                 annotation(f"ProfilerStep#{step}", begin, end + 20 - begin),
                 annotation("data", begin, feeding),
-                op("aten::mm", begin + feeding, 1000.0, 10 * step + 1),
-                op("c10d::allreduce_", computed, 5.0, 10 * step + 2),
+                *(op(f"aten::op{i}", begin + feeding + i * computing, computing, 100 * step + i) for i in range(20)),
+                # It takes longer than any of them, and is no work.
+                op("c10d::allreduce_", computed, 5.0 + 390 * rank, 100 * step + 50),
                 reduction,
             ]
             begin = end + 20
@@ -369,8 +372,11 @@ def test_gloo_runs_on_the_host(tmp_path: Path) -> None:
     assert [one.waiting_us for one in report.ranks.ranks] == pytest.approx([6000.0, 0.0])
     found = report.ranks.straggler
     assert found is not None
-    assert (found.rank, found.reason, found.where) == (1, "input", "data")
-    assert report.verdict.label == "input-bound"
+    assert (found.rank, found.reason) == (1, reason)
+    assert found.where is not None
+    assert found.where.startswith("data" if reason == "input" else "aten::")
+    assert report.verdict.label == label
+    assert all((one.operator or "aten::").startswith(("aten::", "data")) for one in report.verdict.advice)
     assert report.verdict.evidence[-1].measure == "waiting for rank 1"
 
 

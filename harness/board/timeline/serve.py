@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 FIRST_PORT = 9100
+PAGE_SAYS_IT_S = 5.0
+"""How long a browser has to fetch what is wrong with the file."""
 _PORTS_TRIED = 100
 
 
@@ -34,7 +36,7 @@ def serve(path: Path, *, window: int | None, port: int | None, open_browser: boo
         port: None takes the first free one from 9100 on.
 
     Raises:
-        UsageError: where there is no trace, or the port is taken.
+        UsageError: where there is no trace to show, or the port is taken.
     """
     from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -53,9 +55,21 @@ def serve(path: Path, *, window: int | None, port: int | None, open_browser: boo
         server = make_server(
             HOST, 0, _OnLoopback(TimelineApp(_only(files), cache)), True, 1, Quiet, fd=listening.fileno()
         )
-        threading.Thread(target=_prepare_ahead, args=(cache, first), daemon=True).start()
-        threading.Thread(target=server.serve_forever, daemon=True).start()
         over = threading.Event()
+        wrong: list[UsageError] = []
+
+        def prepare_ahead() -> None:
+            """While the browser starts."""
+            try:
+                cache.prepared(first)
+            except UsageError as error:
+                wrong.append(error)
+                if open_browser:
+                    over.wait(PAGE_SAYS_IT_S)
+                over.set()
+
+        threading.Thread(target=prepare_ahead, daemon=True).start()
+        threading.Thread(target=server.serve_forever, daemon=True).start()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda *_: over.set())
         base = f"http://{HOST}:{listening.getsockname()[1]}{MOUNT}view.html"
@@ -67,6 +81,8 @@ def serve(path: Path, *, window: int | None, port: int | None, open_browser: boo
             webbrowser.open(f"{base}?{urlencode({'file': first.name})}")
         over.wait()
         server.shutdown()
+    if wrong:
+        raise wrong[0]
 
 
 def _chosen(path: Path, window: int | None) -> Window:
@@ -96,14 +112,6 @@ def _only(files: Mapping[str, Path]) -> Resolve:
             raise UsageError(f"there is no {arguments['file'][:200]} in this window") from error
 
     return resolve
-
-
-def _prepare_ahead(cache: Cache, path: Path) -> None:
-    """While the browser starts. What is wrong with the file is said here as well as in the page."""
-    try:
-        cache.prepared(path)
-    except UsageError as error:
-        console.error(error)
 
 
 def _listening(port: int | None) -> socket.socket:

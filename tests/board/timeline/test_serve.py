@@ -64,17 +64,11 @@ def test_a_window_of_several_ranks_gives_an_address_each(harness: Launcher, tmp_
     assert [facts(address)["title"] for address in addresses] == [f"host_{i}.1.pt.trace.json.gz" for i in (0, 1)]
 
 
-def test_a_file_that_turns_out_to_be_no_trace_is_said_in_the_terminal_too(harness: Launcher, tmp_path: Path) -> None:
-    (tmp_path / "notes.json").write_text("this is no trace")
-    command, _ = started(harness, str(tmp_path / "notes.json"))
-    wait_until(lambda: "is no trace but text" in command.text or not command.running, 60, lambda: command.text)
-    assert "is no trace but text" in command.text
-    assert "Traceback" not in command.text
-
-
-def test_what_cannot_be_shown_is_said_before_anything_is_served(harness: Launcher, tmp_path: Path) -> None:
+def test_what_cannot_be_shown_is_a_usage_error(harness: Launcher, tmp_path: Path) -> None:
     expect_usage_error(harness.run("timeline", str(tmp_path / "none")), "does not exist")
     expect_usage_error(harness.run("timeline", str(tmp_path)), "holds no trace")
+    (tmp_path / "notes.json").write_text("this is no trace")
+    expect_usage_error(harness.run("timeline", str(tmp_path / "notes.json"), "--no-open"), "is no trace but text")
     expect_usage_error(harness.run("timeline", str(recorded("matmul_64")), "--window", "3"), "leave it out")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -5,6 +5,8 @@ import { count, duration, share } from "./format.js";
 import { verdict } from "./verdict.js";
 import { link } from "./state.js";
 
+const TAIL = 18;
+
 export function sidebar(onRun) {
   const list = h("ul", { class: "runs", role: "listbox", "aria-label": "runs" });
   const search = h("input", { type: "search", placeholder: "find a run", "aria-label": "find a run", class: "find-run" });
@@ -31,7 +33,8 @@ export function sidebar(onRun) {
       h(
         "a",
         { href: link({ run: row.id }), target: "_parent", onclick: open, title: row.title },
-        h("span", { class: "run-name" }, row.title),
+        // Runs of a sweep differ at the end of their names.
+        h("span", { class: "run-name" }, h("span", {}, row.title.slice(0, -TAIL)), h("span", {}, row.title.slice(-TAIL))),
         h(
           "span",
           { class: "run-line" },
