@@ -15,13 +15,16 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from harness.errors import UsageError
 from harness.misspelt import meant
+
+if TYPE_CHECKING:
+    from harness.record.schedule import Schedule
 
 HERE = Path(__file__).parent
 CONF = HERE / "conf" if (HERE / "conf").is_dir() else HERE.parent / "conf"
@@ -344,10 +347,26 @@ def unknown_keys(composed: DictConfig) -> Iterator[str]:
             yield f"{section}{section and '.'}{key}: there is no such key; {meant(key, known)}"
 
 
-def problems(config: Config) -> Iterator[str]:
-    """What is wrong with the values of ``config``, taken together; torch is not asked."""
+def schedule(profiler: ProfilerConfig) -> Schedule:
+    """When to record.
+
+    Raises:
+        ValueError: for numbers of steps that cannot be.
+    """
     from harness.record.schedule import Schedule
 
+    return Schedule(
+        wait=profiler.wait,
+        warmup=profiler.warmup,
+        active=profiler.active,
+        repeat=profiler.repeat,
+        skip_first=profiler.skip_first,
+        skip_first_wait=profiler.skip_first_wait,
+    )
+
+
+def problems(config: Config) -> Iterator[str]:
+    """What is wrong with the values of ``config``, taken together; torch is not asked."""
     yield from _name_problems(config)
     yield from _count_problems(config)
     limit = config.objective.max_memory_mib
@@ -367,14 +386,7 @@ def problems(config: Config) -> Iterator[str]:
         yield f"profiler.activities={profiler.activities}: choose from cpu and cuda, at least one"
     yield from _window_problems(profiler)
     try:
-        window = Schedule(
-            wait=profiler.wait,
-            warmup=profiler.warmup,
-            active=profiler.active,
-            repeat=profiler.repeat,
-            skip_first=profiler.skip_first,
-            skip_first_wait=profiler.skip_first_wait,
-        ).next_window(0)
+        window = schedule(profiler).next_window(0)
     except ValueError as error:
         yield f"profiler.{error}"
         return

@@ -11,6 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from harness import build, console, resume, targets
+from harness import config as schema
 from harness.board.logger import Logger, NoLogger
 from harness.board.points import HEADLINE
 from harness.board.trends import Trends
@@ -105,7 +106,7 @@ def train(composed: DictConfig, config: Config, run: RunDirectory, world: World,
         resumed_from=first_step if config.resume else None,
         composition=lambda: made_of.parts() if (made_of := loop.composition()) is not None else (),
     )
-    schedule = _schedule(config)
+    schedule = schema.schedule(config.profiler) if config.profiler.enabled else None
     profiler = _profiler(config, schedule, run, loop, trends, world)
 
     run.manifest.step = first_step
@@ -130,21 +131,6 @@ def train(composed: DictConfig, config: Config, run: RunDirectory, world: World,
 
 def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-
-
-def _schedule(config: Config) -> Schedule | None:
-    """When to record; None for never."""
-    settings = config.profiler
-    if not settings.enabled:
-        return None
-    return Schedule(
-        wait=settings.wait,
-        warmup=settings.warmup,
-        active=settings.active,
-        repeat=settings.repeat,
-        skip_first=settings.skip_first,
-        skip_first_wait=settings.skip_first_wait,
-    )
 
 
 def _profiler(

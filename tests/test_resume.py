@@ -382,6 +382,7 @@ def test_a_finished_run_goes_on_from_anywhere_when_it_is_given_more_steps(
     relative = os.path.relpath(run, tmp_path / "moved")
     done = harness.run("train", f"resume={relative}/", "trainer.max_steps=5", cwd=tmp_path / "moved")
     assert done.status == 0, done.text
+    assert re.search(r"steps +2 in .* s, from 3 to 5 *\n", done.out), "the steps of this life, not of the run's"
     assert sorted(reading.scalars(run, "train/loss")) == [1, 2, 3, 4, 5]
     manifest = reading.manifest(run)
     assert (manifest["status"], manifest["step"], manifest["max_steps"]) == ("completed", 5, 5)

@@ -82,6 +82,17 @@ def test_a_regression_fails_and_names_its_culprit(harness: Run, tmp_path: Path) 
     assert harness(before, after).status == 0  # nobody asked
 
 
+def test_a_difference_that_may_be_noise_is_neither_a_change_nor_none(harness: Run, tmp_path: Path) -> None:
+    """Of two windows the first is the warm-up's, and how far others lie apart is not known from one."""
+    before = run_of(tmp_path, "before", [slower(2.0), slower(1.0)])
+    result = harness(before, run_of(tmp_path, "after", [slower(2.0), slower(1.06)]), "--fail-over", "5%")
+    assert result.status == 0
+    assert "6.0 % more, which may be noise: no change can be told" in result.out
+    assert "as long as before" not in result.out
+    assert "Before has a first window besides" in result.out
+    assert "decides little" in result.err
+
+
 def test_a_run_against_itself_passes_the_smallest_limit(harness: Run, tmp_path: Path) -> None:
     run = run_of(tmp_path, "one", [slower(1.0), slower(1.1), slower(0.95)])
     result = harness(run, run, "--fail-over", "0.01%")

@@ -97,6 +97,14 @@ def test_perfetto_imports_every_slice_and_arrow(chromium: Browser, address: str,
         rows = frame.locator(".pf-track").all_inner_texts()
         assert [row for row in rows if "steps" in row]
         assert [row for row in rows if "main" in row]
+        idle = watched.page.evaluate("async () => Object.keys((await import('./plugins.js')).IDLE)")
+        plugins = frame.evaluate(
+            "() => Object.fromEntries(app.plugins.getAllPlugins()"
+            ".map((plugin) => [`plugin_${plugin.desc.id}`, plugin.active]))"
+        )
+        assert {name: plugins.get(name, "gone") for name in idle} == dict.fromkeys(idle, None), (
+            "each is known, none runs"
+        )
         assert recorded(name).name == watched.page.locator("h1").inner_text()
         watched.assert_well()
 
