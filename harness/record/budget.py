@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,14 +19,24 @@ GRACE_S = 60.0
 a short job wants the windows that its schedule promises. What they cost is counted all the same."""
 
 
+SLOWEST = 10.0
+"""Times a step of the job that recording one is taken to add at most."""
+RECOVERY_S = 6 * 3600.0
+"""A job whose windows have cost too much waits so long for the next one at most: a stall that was none of the profiler's,
+as of a machine that slept, must not end the profiling of a job for weeks. Windows are bounded while they are recorded, and
+none costs as much as 1 % of this."""
+PRICED_BY = 5
+"""Windows whose median cost is the most that the next one is expected to cost; where the latest cost less, that."""
+
+
 @dataclass
 class Account:
     """What an earlier life of the job has used. Seconds."""
 
     ran_s: float = 0.0
     spent_s: float = 0.0
-    latest_s: float = 0.0
-    """The cost of the latest window."""
+    costs_s: Sequence[float] = ()
+    """Of the latest windows, in order."""
 
 
 class OverheadBudget:
@@ -43,7 +55,10 @@ class OverheadBudget:
         self, limit: float | None, account: Account | None = None, *, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self.limit = limit
-        self._account = account or Account()
+        account = account or Account()
+        self._ran_before_s = account.ran_s
+        self._spent_s = self._debt_s = account.spent_s
+        self._costs_s = deque(account.costs_s, maxlen=PRICED_BY)
         self._clock = clock
         self._began = clock()
 
@@ -53,38 +68,55 @@ class OverheadBudget:
 
     def spend(self, cost_s: float) -> None:
         """A window has cost this much."""
-        self._account.spent_s += cost_s
-        self._account.latest_s = cost_s
+        self._costs_s.append(cost_s)
+        self.charge(cost_s)
 
     def charge(self, seconds: float) -> None:
         """Something besides the window itself, as showing what it found, has taken this long; less than nothing
         takes back what is counted twice."""
-        self._account.spent_s += seconds
+        self._spent_s += seconds
+        self._debt_s += seconds
+        if self.limit is not None:
+            self._debt_s = min(self._debt_s, self.limit * (max(self._ran_s, GRACE_S) + RECOVERY_S))
 
     @property
     def overhead(self) -> float:
         """The share of the job's time so far."""
         ran_s = self._ran_s
-        return self._account.spent_s / ran_s if ran_s > 0 else 0.0
+        return self._spent_s / ran_s if ran_s > 0 else 0.0
 
     def allows_a_window(self) -> bool:
         """Whether another one can be paid for."""
+        return self.wait_s == 0.0
+
+    @property
+    def wait_s(self) -> float:
+        """How long it is until another one can be paid for, in seconds; 0 where it can now, infinity where never."""
         ran_s = self._ran_s
         if self.limit is None or ran_s < GRACE_S:
-            return True
-        return self._account.spent_s + self._account.latest_s <= self.limit * ran_s
+            return 0.0
+        price_s = min(self._costs_s[-1], statistics.median(self._costs_s)) if self._costs_s else 0.0
+        if not self.limit:
+            return math.inf if self._debt_s + price_s else 0.0
+        # One that costs more than a whole recovery pays for comes after that all the same.
+        due_s = min((self._debt_s + price_s) / self.limit, self._debt_s / self.limit + RECOVERY_S)
+        return max(0.0, due_s - ran_s)
 
     @property
     def _ran_s(self) -> float:
-        return self._account.ran_s + self._clock() - self._began
+        return self._ran_before_s + self._clock() - self._began
 
 
 class _Window(msgspec.Struct):
+    steps: int = 0
     cost_us: float | None = None
+    stalls_us: dict[str, float] | None = None
+    passed_over: dict[str, int] = {}
 
 
 class _StepTime(msgspec.Struct):
     unprofiled_median_us: float | None = None
+    profiled_median_us: float | None = None
 
 
 class _Findings(msgspec.Struct):
@@ -93,6 +125,23 @@ class _Findings(msgspec.Struct):
     window: _Window
     step_time: _StepTime
 
+    @property
+    def cost_s(self) -> float | None:
+        """What the window has cost. Version 0.1.0 charged it with all that was slow in its steps, whatever for."""
+        cost_us, stalls_us = self.window.cost_us, self.window.stalls_us
+        usual, recorded = self.step_time.unprofiled_median_us, self.step_time.profiled_median_us
+        if cost_us is None:
+            return None
+        if stalls_us is not None and usual is not None and recorded is not None:
+            cost_us = min(cost_us, sum(stalls_us.values()) + self.window.steps * added_us(usual, recorded))
+        return cost_us / 1e6
+
+
+def added_us(usual: float, recorded: float) -> float:
+    """What recording adds to a step that took so long and usually takes so long, in µs: never more than
+    :data:`SLOWEST` times the step, since what takes longer is the job's own."""
+    return min(recorded - usual, SLOWEST * usual)
+
 
 def account_of(profile: Path, first_step: int) -> Account:
     """What a job that goes on from ``first_step`` has used, as its published windows tell.
@@ -100,14 +149,16 @@ def account_of(profile: Path, first_step: int) -> Account:
     It ran for its steps, at the median pace of its windows' unprofiled ones, and for what its windows cost.
     """
     found = list(_findings(profile, first_step))
-    costs = [each.window.cost_us / 1e6 for each in found if each.window.cost_us is not None]
+    costs = [cost_s for each in found if (cost_s := each.cost_s) is not None]
     paces = [each.step_time.unprofiled_median_us for each in found if each.step_time.unprofiled_median_us]
     pace_s = statistics.median(paces) / 1e6 if paces else 0.0
-    return Account(
-        ran_s=first_step * pace_s + sum(costs),
-        spent_s=sum(costs),
-        latest_s=costs[-1] if costs else 0.0,
-    )
+    return Account(ran_s=first_step * pace_s + sum(costs), spent_s=sum(costs), costs_s=costs)
+
+
+def passed_over_before(profile: Path, first_step: int) -> dict[str, int]:
+    """The cycles without a window up to the newest one before ``first_step``, by reason, as that one tells."""
+    found = list(_findings(profile, first_step))
+    return found[-1].window.passed_over if found else {}
 
 
 def _findings(profile: Path, before: int) -> Iterator[_Findings]:

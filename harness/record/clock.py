@@ -42,6 +42,11 @@ class StepClock:
         event.record()
         return event
 
+    @property
+    def seconds(self) -> list[float]:
+        """Those that are known without waiting for the device."""
+        return self._seconds
+
     def durations_us(self) -> list[float]:
         """Duration of every measured step, in microseconds, in order."""
         if self._events:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import logging
 import math
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 
 from harness.publish.staging import window_name
-from harness.record.delivery import Delivery
 from harness.record.ensemble import LEAD
 from harness.record.schedule import Schedule, Window
 from harness.record.trigger import Demand
 
-log = logging.getLogger(__name__)
-
 REFERENCE_STEPS = LEAD
 """Unprofiled steps timed just before each window, against which the window's own are compared."""
+BUDGET, PUBLISHER, OTHER, ASKED, EARLIER = "budget", "publisher", "other profiler", "asked for", "earlier"
+"""Why a cycle had no window: it could not be paid for, too many wait to be published, another profiler was in the way, a
+window that was asked for took its place, or an earlier life of the job knows."""
 
 
 class Plan:
@@ -24,13 +25,17 @@ class Plan:
         window: The next window; None where there is none.
         look_at: The step from which it asks for attention, in time to measure unprofiled steps before it.
         unwanted: Whether it was refused where that measuring was to begin.
-        passed_over: Cycles of the schedule that had no window.
+        passed_over: Cycles of the schedule that had no window, by reason: one of :data:`BUDGET`, :data:`PUBLISHER`,
+            :data:`OTHER`, :data:`ASKED`, :data:`EARLIER`.
+
+    Args:
+        is_there: Whether a window of this name is there or on its way.
+        passed_by: Told of each of the schedule's windows that is there already.
     """
 
-    def __init__(self, delivery: Delivery) -> None:
-        self._delivery = delivery
-        self._said_what_is_there = False
-        self.passed_over = 0
+    def __init__(self, is_there: Callable[[str], bool], passed_by: Callable[[Window], object]) -> None:
+        self._is_there, self._passed_by = is_there, passed_by
+        self.passed_over: Counter[str] = Counter()
         self.expect(None)
 
     def expect(self, window: Window | None) -> None:
@@ -44,38 +49,41 @@ class Plan:
 
     def expect_next(self, schedule: Schedule, step: int) -> None:
         """Take the schedule's next window from ``step`` on."""
-        window = schedule.next_window(step, passed_over=self.passed_over)
-        while window and self._delivery.has(window_name(window.first)):
+        window = schedule.next_window(step, passed_over=self.passed_over.total())
+        while window and self._is_there(window_name(window.first)):
             # A job resumed from an older checkpoint comes past windows that it has recorded already.
             self._passed_by(window)
-            window = schedule.next_window(window.end, passed_over=self.passed_over)
+            window = schedule.next_window(window.end, passed_over=self.passed_over.total())
         self.expect(window)
 
     def expect_asked(self, demand: Demand, schedule: Schedule, warmup: int) -> Window:
         """Take the window that was asked for, whose warm-up begins at ``warmup``, or soon after."""
         window = demand.schedule(schedule, warmup).next_window(warmup)
-        while window is not None and self._delivery.has(window_name(window.first)):
+        while window is not None and self._is_there(window_name(window.first)):
             warmup += 1
             window = demand.schedule(schedule, warmup).next_window(warmup)
         assert window is not None
         self.expect(window)
         return window
 
-    def recall(self, schedule: Schedule, first_step: int) -> None:
-        """Count the cycles before ``first_step`` that have no window, in a job that has recorded some."""
-        firsts = (int(name.removeprefix("window_")) for name in self._delivery.names())
+    def recall(self, schedule: Schedule, first_step: int, names: Collection[str], told: Mapping[str, int]) -> None:
+        """Count the cycles before ``first_step`` that have no window, in a job that has recorded some.
+
+        Args:
+            names: The windows that are there.
+            told: The reasons, as far as they are written down.
+        """
+        firsts = (int(name.removeprefix("window_")) for name in names)
         recorded = sum(first < first_step and schedule.begins_at(first) for first in firsts)
-        self.passed_over = max(0, schedule.cycles_before(first_step) - recorded) if recorded else 0
+        if not recorded:
+            return
+        self.passed_over = Counter(told)
+        unknown = schedule.cycles_before(first_step) - recorded - self.passed_over.total()
+        if unknown > 0:
+            self.passed_over[EARLIER] += unknown
 
     def displace(self, schedule: Schedule, since: int, end: int) -> None:
         """Count the schedule's cycles that a window which was asked for has taken the place of."""
-        self.passed_over += schedule.cycles_before(end) - schedule.cycles_before(since)
-
-    def _passed_by(self, window: Window) -> None:
-        """Say it once: whoever starts a new job under an old name waits for windows in vain."""
-        if not self._said_what_is_there:
-            self._said_what_is_there = True
-            log.warning(
-                "%s is there already and not recorded again; a job that resumes none needs a run name of its own",
-                self._delivery.profile / window_name(window.first),
-            )
+        displaced = schedule.cycles_before(end) - schedule.cycles_before(since)
+        if displaced > 0:
+            self.passed_over[ASKED] += displaced

@@ -5,25 +5,32 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import statistics
 import time
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch._C._autograd import _profiler_enabled
 from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile, tensorboard_trace_handler
 
 import harness
 from harness.publish import Cost
 from harness.publish.staging import TRACE_SUFFIX, Staging, window_name
-from harness.record import spans
+from harness.record import process, spans
+from harness.record.bounds import Watchdog
+from harness.record.budget import added_us
 from harness.record.clock import StepClock
+from harness.record.others import quiet_kineto
 from harness.record.schedule import Schedule, Window
 
 METADATA_KEY = "harness"
+
+
+OTHER_THREAD = "the profiler was closed in another thread"
 
 
 class TraceLost(OSError):
@@ -78,12 +85,16 @@ class _EdgeSynchronizedProfile(profile):
 
     synchronize: bool = False
     describe: Any = None
+    watchdog: Watchdog
     waited_us: float = 0.0
     """For the device, so far."""
 
     def start_trace(self) -> None:
         self._wait()
+        # Stacks are recorded of the threads that are there when recording begins.
+        self.watchdog.stop()
         super().start_trace()
+        self.watchdog.start()
         spans.set_recording(True)
 
     def stop_trace(self) -> None:
@@ -113,7 +124,16 @@ def _cheapest_stop(with_stack: bool) -> _ExperimentalConfig | None:
 class Recording:
     """One window on its way from warm-up to a raw trace file in staging.
 
-    Built at the first warm-up step; :meth:`end_step` after each step; :meth:`stop` once, early or not.
+    Built at the first warm-up step; :meth:`end_step` after each step; :meth:`stop` once, early or not, in the thread
+    that built it.
+
+    Args:
+        recorder: Told where it has to end before its time.
+        memory_bytes: By how much the process may grow for it; None: as it likes.
+        passed_over: The cycles that had no window so far, by reason.
+
+    Raises:
+        Occupied: where another profiler is in the way.
     """
 
     def __init__(
@@ -126,8 +146,14 @@ class Recording:
         unprofiled_us: float | None,
         trigger: str = "schedule",
         cause: str | None = None,
+        recorder: process.Recorder,
+        memory_bytes: int | None,
+        passed_over: Mapping[str, int],
     ) -> None:
         self.window = window
+        self.cut_short: str | None = None
+        """Why it has ended before its time, where something else than the loop has ended it."""
+        self._passed_over = dict(passed_over)
         self._why = {"trigger": trigger, "cause": cause}
         self.unprofiled_us = unprofiled_us
         self._schedule = schedule
@@ -141,30 +167,36 @@ class Recording:
         self._stalls_us: dict[str, float] = {}
         self._metadata: dict[str, Any] = {}
 
-        if _profiler_enabled():
-            # Kineto would end it without a word and take its place.
-            raise RuntimeError("another torch profiler is running; end it before the window begins")
-        if not cuda:
-            # Without a device Kineto complains on stderr at every window that it has none.
-            os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+        self._tenancy = process.occupy(recorder, cuda=cuda)
         # Whether there is a window is the caller's to say: one that stands in for a cycle passed over is not counted.
         action = replace(schedule, repeat=0).to_torch()
         started = time.perf_counter()
-        self._profile = _EdgeSynchronizedProfile(
-            activities=activities,
-            # torch asks for step 0 when it is built, whatever step is next.
-            schedule=lambda step: action(max(step, window.warmup)),
-            on_trace_ready=self._export,
-            record_shapes=options.record_shapes,
-            profile_memory=options.profile_memory,
-            with_stack=options.with_stack,
-            with_flops=options.with_flops,
-            experimental_config=_cheapest_stop(options.with_stack),
-        )
-        self._profile.synchronize = cuda
-        self._profile.describe = self._describe
-        self._profile.step_num = window.warmup
-        self._profile.start()
+        try:
+            with nullcontext() if cuda else quiet_kineto():
+                self._profile = _EdgeSynchronizedProfile(
+                    activities=activities,
+                    # torch asks for step 0 when it is built, whatever step is next.
+                    schedule=lambda step: action(max(step, window.warmup)),
+                    on_trace_ready=self._export,
+                    record_shapes=options.record_shapes,
+                    profile_memory=options.profile_memory,
+                    with_stack=options.with_stack,
+                    with_flops=options.with_flops,
+                    experimental_config=_cheapest_stop(options.with_stack),
+                )
+                self._profile.synchronize = cuda
+                self._profile.describe = self._describe
+                self._profile.watchdog = self._watchdog = Watchdog(
+                    self._tenancy.end_soon, expected_s=self._expected_s, memory_bytes=memory_bytes
+                )
+                self._profile.step_num = window.warmup
+                self._profile.start()
+        except BaseException:
+            self._leave()
+            raise
+        self._tenancy.watch()
+        if self._step < self.window.first:
+            self._watchdog.start()
         self._stalls_us["start_us"] = (time.perf_counter() - started) * 1e6
 
     @property
@@ -190,12 +222,23 @@ class Recording:
     def complete(self) -> bool:
         return self._step >= self.window.end
 
+    @property
+    def due(self) -> str | None:
+        """Why it has to end now; None where it has not to."""
+        return self._tenancy.due
+
     def stop(self) -> Path | None:
         """Stop torch's profiler; the raw trace in staging, or None where no step was recorded.
 
         Raises:
-            TraceLost: where torch left no complete file, as on a full disk.
+            TraceLost: where torch left no complete file, as on a full disk, and where another thread recorded.
         """
+        if not self._tenancy.is_mine:
+            # Here torch would find nothing to stop, and end the process over the export.
+            if not self._tenancy.end(OTHER_THREAD):
+                self._leave()
+                raise TraceLost("the thread that recorded is gone, and torch leaves a recording to no other")
+            return None
         try:
             started, waited_us = time.perf_counter(), self._profile.waited_us
             self._profile.stop()
@@ -203,6 +246,7 @@ class Recording:
             self._stalls_us["stop_us"] = took_us - self._stalls_us.get("export_us", 0.0)
         finally:
             spans.set_recording(False)
+            self._leave()
         if not self.steps:
             return None
         traces = list(self._staged.glob(f"*{TRACE_SUFFIX}"))
@@ -228,6 +272,18 @@ class Recording:
         """Duration of each recorded step in microseconds."""
         return self._active_clock.durations_us()
 
+    def _leave(self) -> None:
+        watchdog = getattr(self, "_watchdog", None)
+        if watchdog is not None:
+            watchdog.stop()
+        self._tenancy.leave()
+
+    def _expected_s(self) -> float | None:
+        """What all of its steps should take."""
+        seconds = self._active_clock.seconds or self._warmup_clock.seconds
+        step_s = (self.unprofiled_us or 0.0) / 1e6 or max(seconds, default=0.0)
+        return step_s * (self.window.end - self.window.warmup) if step_s else None
+
     @property
     def _clock(self) -> StepClock:
         return self._active_clock if self._step >= self.window.first else self._warmup_clock
@@ -247,6 +303,8 @@ class Recording:
             "first_step": self.window.first,
             "steps": self.steps,
             "partial": not self.complete,
+            "cut_short": self.cut_short,
+            "passed_over": self._passed_over,
             "unprofiled_step_us": self.unprofiled_us,
             "schedule": asdict(self._schedule),
             **self._why,
@@ -259,10 +317,15 @@ class Recording:
             },
         }
 
-    def _extra_us(self, durations: Iterable[float]) -> float | None:
+    def _extra_us(self, durations: Sequence[float]) -> float | None:
+        """What recording has added to steps that took so long, in µs.
+
+        By their median, of two the faster one: a step that is slow for a reason of its own, as an evaluation in it, is
+        not on this account.
+        """
         if self.unprofiled_us is None:
             return None
-        return sum(duration - self.unprofiled_us for duration in durations)
+        return len(durations) * added_us(self.unprofiled_us, statistics.median_low(durations)) if durations else 0.0
 
 
 def _is_whole(trace: Path) -> bool:

@@ -10,6 +10,7 @@ import torch
 from torch.autograd.profiler import record_function
 
 _FREE: AbstractContextManager[Any] = nullcontext()
+_is_traced = torch.compiler.is_dynamo_compiling
 _recording = False
 _nvtx = False
 
@@ -18,8 +19,12 @@ def span(name: str) -> AbstractContextManager[Any]:
     """Name a part of the step: ``with span("forward"): ...``.
 
     Inside a window it appears in the trace as a ``user_annotation``. Outside, entering and leaving it
-    costs about 0.2 µs, where ``record_function`` costs 10 to 40 µs. With :func:`set_nvtx` it is an NVTX range too.
+    costs about 0.3 µs, where ``record_function`` costs 10 to 40 µs. With :func:`set_nvtx` it is an NVTX range too.
+    In compiled code it is nothing: ``torch.compile`` leaves annotations out, and would compile again where a window
+    begins or ends.
     """
+    if _is_traced():
+        return _FREE
     if _nvtx:
         return _span_with_range(name)
     return record_function(name) if _recording else _FREE
