@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from harness.trace.opening import SMALL, NotRegularError, open_regular, read_regular
+from harness.trace.opening import SMALL, NotRegularError, open_regular, read_regular, regular_descriptor
 
 __all__ = [
     "SMALL",
@@ -18,6 +18,7 @@ __all__ = [
     "atomic_write",
     "open_regular",
     "read_regular",
+    "regular_descriptor",
     "remove_leftovers",
 ]
 

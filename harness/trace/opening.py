@@ -40,16 +40,27 @@ def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
     Raises:
         OSError: where it cannot be opened, or is no regular file (NotRegularError).
     """
+    return os.fdopen(regular_descriptor(path), "rb")
+
+
+def regular_descriptor(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+    """As :func:`open_regular`, for those that need a descriptor, or more than to read; to be closed by the caller."""
     # Even to open some devices does something; the second look is at what has been opened in fact.
-    _require_regular(path, _stat(path).st_mode)
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        _require_regular(path, os.stat(path).st_mode)
+    except FileNotFoundError:
+        if not flags & os.O_CREAT:
+            raise
+    except ValueError as error:  # a zero byte in the name
+        raise OSError(errno.EINVAL, str(error), os.fspath(path)) from error
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o644)
     try:
         _require_regular(path, os.fstat(descriptor).st_mode)
         os.set_blocking(descriptor, True)
-        return os.fdopen(descriptor, "rb")
     except BaseException:
         os.close(descriptor)
         raise
+    return descriptor
 
 
 def read_regular(path: str | os.PathLike[str], limit: int = SMALL) -> bytes:
@@ -67,13 +78,6 @@ def read_regular(path: str | os.PathLike[str], limit: int = SMALL) -> bytes:
         if max(size, len(data)) > limit:
             raise OSError(errno.EFBIG, f"it has more than the {limit:,} bytes that are read", os.fspath(path))
         return data
-
-
-def _stat(path: str | os.PathLike[str]) -> os.stat_result:
-    try:
-        return os.stat(path)
-    except ValueError as error:  # a zero byte in the name
-        raise OSError(errno.EINVAL, str(error), os.fspath(path)) from error
 
 
 def _require_regular(path: str | os.PathLike[str], mode: int) -> None:
