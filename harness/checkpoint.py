@@ -31,7 +31,7 @@ from harness.files import TEMPORARY, atomic_write, open_regular
 log = logging.getLogger(__name__)
 
 FORMAT = 2
-_NAME = re.compile(r"step_(\d{8,})(\.pt)?")
+_NAME = re.compile(r"step_([0-9]{8,18})(\.pt)?")
 _NAMED_IN = re.compile(r"\bGLOBAL ([\w.]+)")
 BEST = "best"
 STATE = "state.pt"

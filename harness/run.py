@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import platform
+import re
 import shlex
 import socket
 import subprocess
@@ -31,6 +32,8 @@ LOCK = ".lock"
 CHECKPOINTS = "checkpoints"
 PROFILE = "profile"
 HYDRA = ".hydra"
+_WINDOW = re.compile(r"window_([0-9]{1,18})")
+"""No job comes to a step of more digits; a name of thousands would be a number that takes long, or none at all."""
 
 Status = Literal["running", "completed", "interrupted", "failed", "killed"]
 """``killed`` is never written: it is what a reader says of a ``running`` run that nobody holds."""
@@ -200,8 +203,23 @@ def find_runs(logdir: Path) -> Iterator[Path]:
 
 
 def windows(run: Path) -> list[Path]:
-    """The window directories of a run, in the order of their steps."""
-    return sorted((run / PROFILE).glob("window_*"))
+    """The window directories of a run, in the order of their steps.
+
+    Raises:
+        OSError: where that cannot be read.
+    """
+    try:
+        names = os.listdir(run / PROFILE)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    steps = {name: step for name in names if (step := step_of_window(name)) is not None}
+    return [run / PROFILE / name for name in sorted(steps, key=lambda name: (steps[name], name))]
+
+
+def step_of_window(name: str) -> int | None:
+    """At which the window in a directory of this name began to record; None where the name is no window's."""
+    match = _WINDOW.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def now() -> str:

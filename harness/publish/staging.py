@@ -25,7 +25,7 @@ from harness import locks
 from harness.files import read_regular
 from harness.locks import Lock
 from harness.publish.job import Job
-from harness.run import PROFILE
+from harness.run import PROFILE, step_of_window
 
 FINDINGS = "window.json"
 TRACE_SUFFIX = ".pt.trace.json"
@@ -87,7 +87,8 @@ class Staging:
     def jobs(self) -> list[str]:
         """Names of the windows that wait, oldest first."""
         try:
-            return sorted(name.removesuffix(JOB) for name in os.listdir(self.folder) if name.endswith(JOB))
+            names = [name.removesuffix(JOB) for name in os.listdir(self.folder) if name.endswith(JOB)]
+            return sorted(name for name in names if step_of_window(name) is not None)
         except OSError:
             return []
 
