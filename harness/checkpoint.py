@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import random
 import re
 import shutil
@@ -25,12 +26,13 @@ import torch
 
 from harness.distributed import World
 from harness.errors import UsageError
-from harness.files import TEMPORARY, atomic_write
+from harness.files import TEMPORARY, atomic_write, open_regular
 
 log = logging.getLogger(__name__)
 
 FORMAT = 2
-_NAME = re.compile(r"step_(\d{8,})(\.pt)?")
+_NAME = re.compile(r"step_([0-9]{8,18})(\.pt)?")
+_NAMED_IN = re.compile(r"\bGLOBAL ([\w.]+)")
 BEST = "best"
 STATE = "state.pt"
 SHARDED = "sharded"
@@ -212,11 +214,17 @@ def load(path: Path) -> dict[str, Any]:
                 raise UsageError(f"checkpoint {path} is damaged (in {name})")
         return {**rest, SHARDED: path}
     try:
-        with zipfile.ZipFile(path) as archive:
-            broken = archive.testzip()
-            # torch takes an entry that says it is a folder for an empty one, and the tensor is whatever was in memory.
-            broken = broken or next((info.filename for info in archive.infolist() if info.external_attr & 0x10), None)
-        state = None if broken else torch.load(path, map_location="cpu", weights_only=True)
+        with open_regular(path) as file:
+            with zipfile.ZipFile(file) as archive:
+                broken = archive.testzip()
+                # torch takes an entry that says it is a folder for an empty one, and the tensor is whatever was in
+                # memory.
+                entries = archive.infolist()
+                broken = broken or next((info.filename for info in entries if info.external_attr & 0x10), None)
+            file.seek(0)
+            state = None if broken else torch.load(file, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise UsageError(f"checkpoint {path} is refused: {why_refused(error)}") from error
     except Exception as error:  # a damaged pickle raises whatever its bytes happen to say
         raise UsageError(f"checkpoint {path} is damaged or none ({error})") from error
     if broken:
@@ -224,6 +232,16 @@ def load(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise UsageError(f"checkpoint {path} is none of this version's, whose format is {FORMAT}")
     return state
+
+
+def why_refused(error: Exception) -> str:
+    """Of a file that names what it may not have: the name, as torch or our own reader says it; else what is wrong."""
+    named = _NAMED_IN.search(str(error))
+    if named is None:
+        # Without torch's advice to load it all the same.
+        lines = str(error).rpartition("WeightsUnpickler error: ")[2].strip().splitlines()
+        return lines[0] if lines else type(error).__name__
+    return f"it names {named[1]}, which no checkpoint needs; nothing of it was run"
 
 
 def random_state() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Files that are whole or not there."""
+"""Files that are whole or not there; and reading what is a regular file, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,6 +8,19 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+from harness.trace.opening import SMALL, NotRegularError, open_regular, read_regular, regular_descriptor
+
+__all__ = [
+    "SMALL",
+    "TEMPORARY",
+    "NotRegularError",
+    "atomic_write",
+    "open_regular",
+    "read_regular",
+    "regular_descriptor",
+    "remove_leftovers",
+]
 
 TEMPORARY = ".tmp"
 

@@ -10,7 +10,6 @@ whole, and only where none is waiting; an answer is renamed into place. ::
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 from pathlib import Path
@@ -18,20 +17,14 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from harness.files import atomic_write
+from harness import locks
+from harness.files import atomic_write, read_regular
 
 T = TypeVar("T")
 
 LISTENER = ".trigger.lock"
 REQUEST = ".trigger.request.json"
 ANSWER = ".trigger.answer.json"
-
-
-class Listener(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds the lock file."""
-
-    host: str
-    pid: int
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,13 +57,19 @@ def new_request(*, steps: int | None, with_stack: bool, memory: bool) -> Request
 def place(run: Path, request: Request) -> bool:
     """Leave a request in the run; False where another one waits there."""
     temporary = run / f"{REQUEST}.{request.id}"
-    temporary.write_bytes(msgspec.json.encode(request))
     try:
-        os.link(temporary, run / REQUEST)
-    except FileExistsError:
-        return False
+        temporary.write_bytes(msgspec.json.encode(request))
+        try:
+            os.link(temporary, run / REQUEST)
+        except FileExistsError:
+            return False
+        except OSError:
+            # A file system without links: two that ask in the same instant are not kept apart.
+            if (run / REQUEST).exists():
+                return False
+            temporary.rename(run / REQUEST)
     finally:
-        temporary.unlink()
+        temporary.unlink(missing_ok=True)
     return True
 
 
@@ -96,43 +95,20 @@ def read_answer(run: Path, request: Request) -> Answer | None:
     return answer if answer is not None and answer.id == request.id else None
 
 
-def hold(run: Path, listener: Listener) -> int | None:
-    """Hold the run's lock file, which the end of the process releases too; None where another process does.
-
-    Returns:
-        The descriptor to close.
-    """
-    lock = os.open(run / LISTENER, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        return None
-    os.truncate(lock, 0)
-    os.write(lock, msgspec.json.encode(listener))
-    return lock
+def hold(run: Path) -> locks.Lock | None:
+    """Hold the run's lock file, which the end of the process releases too; None where another process does."""
+    return locks.take(run / LISTENER)
 
 
-def listener(run: Path) -> tuple[Listener, bool] | None:
-    """Who listens in the run, and whether it holds the lock as far as this host can tell; None where nobody has."""
-    found = _read(run / LISTENER, Listener)
-    if found is None:
-        return None
-    try:
-        lock = os.open(run / LISTENER, os.O_RDONLY)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return found, True
-    finally:
-        os.close(lock)
-    return found, False
+def listener(run: Path) -> tuple[locks.Holder, bool | None] | None:
+    """Who has listened last in the run, and whether it still does, None where this host cannot tell; None where nobody
+    has."""
+    found = locks.holder(run / LISTENER)
+    return None if found is None else (found, locks.is_held(run / LISTENER))
 
 
 def _read(path: Path, kind: type[T]) -> T | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=kind)
+        return msgspec.json.decode(read_regular(path), type=kind)
     except (OSError, msgspec.MsgspecError):
         return None

@@ -8,6 +8,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from harness.errors import UsageError
+from harness.files import read_regular
 from harness.run import HYDRA, read_manifest
 
 OVERRIDES = "overrides.yaml"
@@ -40,7 +41,7 @@ def saved_overrides(run: Path) -> list[str]:
     """
     path = run / HYDRA / OVERRIDES
     try:
-        overrides = OmegaConf.to_container(OmegaConf.load(path))
+        overrides = OmegaConf.to_container(OmegaConf.create(read_regular(path).decode()))
     except Exception as error:  # a damaged file raises whatever its parser does
         raise UsageError(f"{run} cannot be resumed: {path} cannot be read ({error})") from error
     return [str(text) for text in overrides or []]

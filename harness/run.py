@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import platform
+import re
 import shlex
 import socket
 import subprocess
@@ -21,8 +21,9 @@ from typing import Any, Literal, Self
 import msgspec
 
 import harness
+from harness import locks
 from harness.errors import UsageError
-from harness.files import atomic_write, remove_leftovers
+from harness.files import atomic_write, read_regular, remove_leftovers
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ LOCK = ".lock"
 CHECKPOINTS = "checkpoints"
 PROFILE = "profile"
 HYDRA = ".hydra"
+_WINDOW = re.compile(r"window_([0-9]{1,18})")
+"""No job comes to a step of more digits; a name of thousands would be a number that takes long, or none at all."""
 
 Status = Literal["running", "completed", "interrupted", "failed", "killed"]
 """``killed`` is never written: it is what a reader says of a ``running`` run that nobody holds."""
@@ -88,20 +91,18 @@ class RunDirectory:
         self._logdir = logdir.absolute()
         self.manifest = manifest
         self.started = False
+        self._lock: locks.Lock | None = None
         self._written = 0.0
 
     def __enter__(self) -> Self:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+            self._lock = locks.take(self.path / LOCK)
+            self._is_new = not (self.path / MANIFEST).exists()
         except OSError as error:
             raise UsageError(f"{self.path} cannot be written: {error}; choose another logdir") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock)
-            raise UsageError(f"{self.path}: another process trains in this run; wait for it or end it") from None
-        self._is_new = not (self.path / MANIFEST).exists()
+        if self._lock is None:
+            raise UsageError(f"{self.path}: another process trains in this run; wait for it or end it")
         for folder in (self.path, self.path / CHECKPOINTS):
             remove_leftovers(folder)
         return self
@@ -115,11 +116,14 @@ class RunDirectory:
             # Nothing of the run was begun: its folder goes, and its experiment's if nothing else is in it.
             (self.path / LOCK).unlink()
             remove_empty(self.path, self._logdir)
-        os.close(self._lock)
+        if self._lock is not None:
+            self._lock.close()
 
     def start(self) -> None:
         """Begin the run for all to see."""
         self.started = True
+        if self._lock is not None:
+            self._lock.warn()
         self.write()
 
     def update(self, *, step: int, metrics: dict[str, float], every_s: float = 5.0) -> None:
@@ -179,13 +183,13 @@ def read_manifest(run: Path) -> Manifest:
     """
     path = run / MANIFEST
     try:
-        manifest = msgspec.json.decode(path.read_bytes(), type=Manifest)
+        manifest = msgspec.json.decode(read_regular(path), type=Manifest)
     except (FileNotFoundError, NotADirectoryError):
         why = f"there is no {MANIFEST} in it" if run.is_dir() else "there is no such directory"
         raise UsageError(f"{run} is no run: {why}") from None
     except (OSError, msgspec.MsgspecError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
-    if manifest.status == "running" and not _is_held(run):
+    if manifest.status == "running" and not _is_held(run, manifest):
         manifest.status = "killed"
     return manifest
 
@@ -199,8 +203,23 @@ def find_runs(logdir: Path) -> Iterator[Path]:
 
 
 def windows(run: Path) -> list[Path]:
-    """The window directories of a run, in the order of their steps."""
-    return sorted((run / PROFILE).glob("window_*"))
+    """The window directories of a run, in the order of their steps.
+
+    Raises:
+        OSError: where that cannot be read.
+    """
+    try:
+        names = os.listdir(run / PROFILE)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    steps = {name: step for name in names if (step := step_of_window(name)) is not None}
+    return [run / PROFILE / name for name in sorted(steps, key=lambda name: (steps[name], name))]
+
+
+def step_of_window(name: str) -> int | None:
+    """At which the window in a directory of this name began to record; None where the name is no window's."""
+    match = _WINDOW.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def now() -> str:
@@ -240,15 +259,10 @@ def _git(*arguments: str) -> str:
     return subprocess.run(["git", *arguments], check=True, capture_output=True, text=True, timeout=5).stdout.strip()
 
 
-def _is_held(run: Path) -> bool:
-    try:
-        lock = os.open(run / LOCK, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(lock)
-    return False
+def _is_held(run: Path, manifest: Manifest) -> bool:
+    """Whether somebody trains in the run; where that cannot be told, as on another host and without locks, the run's
+    own word counts."""
+    held = locks.is_held(run / LOCK)
+    if held is None:
+        held = locks.process_lives(manifest.host, manifest.pid)
+    return held is not False

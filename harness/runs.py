@@ -14,7 +14,7 @@ from rich.table import Table
 from harness import console
 from harness.errors import UsageError
 from harness.request import listener
-from harness.run import MANIFEST, Manifest, find_runs, read_manifest, windows
+from harness.run import MANIFEST, Manifest, find_runs, read_manifest, step_of_window, windows
 from harness.trace.schema import VerdictLabel
 
 PEAK_OF_JOB = "memory/peak_allocated_mib"
@@ -260,7 +260,6 @@ def _row_of_own_loop(path: Path, logdir: Path) -> Row:
     newest = findings_of(recorded[-1])
     heard = listener(path)
     times = newest.step_time if newest is not None else None
-    first = recorded[-1].name.partition("_")[2]
     step_us = (times.unprofiled_median_us or times.profiled_median_us) if times is not None else None
     memory = newest.memory if newest is not None else None
     return Row(
@@ -268,7 +267,7 @@ def _row_of_own_loop(path: Path, logdir: Path) -> Row:
         path=str(path),
         status="running" if heard is not None and heard[1] else "ended",
         started=datetime.fromtimestamp(recorded[0].stat().st_mtime, UTC).isoformat(timespec="milliseconds"),
-        step=(int(first) if first.isdigit() else 0) + (newest.window.steps if newest is not None else 0),
+        step=(step_of_window(recorded[-1].name) or 0) + (newest.window.steps if newest is not None else 0),
         max_steps=None,
         windows=len(recorded),
         sweep=None,

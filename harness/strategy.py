@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
@@ -14,6 +14,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from torch.distributed.checkpoint.metadata import Metadata
 
 
 class Strategy:
@@ -62,6 +65,7 @@ class Strategy:
 
         Raises:
             RuntimeError: on every rank, where one of them cannot read, or it is of another model.
+            UsageError: on every rank, where a file is damaged, or would run code.
         """
         raise NotImplementedError(f"{type(self).__name__} holds the whole model; load its state_dict")
 
@@ -145,13 +149,15 @@ class Sharded(Strategy):
             save(self._state(optimizer), storage_writer=FileSystemWriter(folder, sync_files=True))
 
     def load(self, folder: Path, optimizer: torch.optim.Optimizer | None) -> None:
-        from torch.distributed.checkpoint.filesystem import FileSystemReader
         from torch.distributed.checkpoint.state_dict import set_state_dict
         from torch.distributed.checkpoint.state_dict_loader import load
 
+        from harness.sharded import Planner, Reader
+
         state = self._state(optimizer)
+        reader = Reader(folder, _metadata(folder))
         with _as_runtime_error():
-            load(state, storage_reader=FileSystemReader(folder))
+            load(state, storage_reader=reader, planner=Planner())
         set_state_dict(
             self.model,
             [] if optimizer is None else optimizer,
@@ -166,15 +172,36 @@ class Sharded(Strategy):
         return {"model": model, "optimizer": optimizers}
 
 
+def _metadata(folder: Path) -> Metadata:
+    """Read by every rank; what one of them refuses, none goes on with."""
+    from harness.sharded import read_metadata
+
+    found: Metadata | None = None
+    problem: UsageError | None = None
+    try:
+        found = read_metadata(folder)
+    except UsageError as error:
+        problem = error
+    problems: list[UsageError | None] = [None] * dist.get_world_size()
+    dist.all_gather_object(problems, problem)
+    for told in problems:
+        if told is not None:
+            raise told
+    assert found is not None
+    return found
+
+
 @contextmanager
 def _as_runtime_error() -> Iterator[None]:
-    """Torch's own error of a distributed checkpoint is no Exception."""
+    """Torch's own error of a distributed checkpoint is no Exception. What it wraps of ours stays what it is."""
     from torch.distributed.checkpoint.api import CheckpointException
 
     try:
         yield
     except CheckpointException as error:
         first = next(iter(error.failures.items()), None)
+        if first is not None and isinstance(first[1][0], UsageError):
+            raise first[1][0] from error
         told = f"rank {first[0]}: {first[1][0]}" if first is not None else str(error)
         raise RuntimeError(told) from error
 

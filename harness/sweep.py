@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from harness.errors import UsageError
-from harness.files import atomic_write
+from harness.files import atomic_write, read_regular
 from harness.run import Manifest, read_manifest
 from harness.runs import peak_mib
 
@@ -73,7 +73,7 @@ def resumed(arguments: Sequence[str]) -> tuple[list[str], str | None]:
     given = [text for text in arguments if not text.startswith("resume=")]
     path = _find(named[-1].strip("'\""), given)
     try:
-        saved = msgspec.json.decode(path.read_bytes(), type=Sweep)
+        saved = msgspec.json.decode(read_regular(path), type=Sweep)
     except (OSError, msgspec.MsgspecError) as error:
         raise UsageError(f"resume={named[-1]}: {path} cannot be read: {error}") from error
     where = "logdir="

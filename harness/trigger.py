@@ -78,5 +78,5 @@ def _wait(run: Path, request: Request, timeout_s: float) -> Path:
 def _listens(run: Path) -> bool:
     """Whether a profiler does; where this host cannot tell, it does."""
     found = listener(run)
-    # Not every network file system carries a lock from host to host.
-    return found is not None and (found[1] or found[0].host != socket.gethostname())
+    # Not every network file system carries a lock from host to host, and some have none.
+    return found is not None and (found[1] is not False or found[0].host != socket.gethostname())

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from isal import igzip
 
+from harness.files import open_regular
+
 PIECE = 1024**2
 
 
 def compress(raw: Path, into: Path) -> None:
     """Write ``raw``, gzip-compressed, to ``into``, and to the disk."""
-    with raw.open("rb") as source, into.open("wb") as file:
+    with open_regular(raw) as source, into.open("wb") as file:
         with igzip.open(file, "wb", compresslevel=1) as packed:  # type: ignore[no-untyped-call]
             shutil.copyfileobj(source, packed, PIECE)
         file.flush()

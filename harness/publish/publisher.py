@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from harness.files import read_regular
 from harness.publish.job import Job
 from harness.publish.published import PublishedWindow
 from harness.publish.staging import FINDINGS, Staging
@@ -272,7 +273,7 @@ class Publisher:
 
 def _report(path: Path) -> tuple[WindowReport | None, str | None]:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=WindowReport), None
+        return msgspec.json.decode(read_regular(path), type=WindowReport), None
     except (OSError, msgspec.MsgspecError) as error:
         return None, f"{path} cannot be read: {error}"
 

@@ -29,7 +29,8 @@ from harness.publish.staging import TEMPORARY, TRACE_SUFFIX, Staging
 
 NICENESS = 10
 LOST = "lost_"
-_RANK = re.compile(r"_(\d+)\.\d+\.pt\.trace\.json(\.gz)?")
+_RANK = re.compile(r"_([0-9]{1,9})\.[0-9]+\.pt\.trace\.json(\.gz)?")
+_LOST = re.compile(LOST + "([0-9]{1,9})")
 _BOOT = "import sys; sys.path[:] = sys.argv[1].split('\\n'); from harness.publish.ranks import main; main()"
 
 
@@ -128,7 +129,12 @@ def handed_in(staging: Staging, name: str) -> dict[int, Path]:
     found: dict[int, Path] = {}
     for path in _files(staging, name):
         match = _RANK.search(path.name)
-        if match is not None and path.suffix != TEMPORARY and (match[2] or int(match[1]) not in found):
+        if (
+            match is not None
+            and path.suffix != TEMPORARY
+            and path.is_file()
+            and (match[2] or int(match[1]) not in found)
+        ):
             found[int(match[1])] = path
     return found
 
@@ -136,7 +142,8 @@ def handed_in(staging: Staging, name: str) -> dict[int, Path]:
 def complete(staging: Staging, name: str, ranks: Iterable[int]) -> bool:
     """Whether every one of ``ranks`` has left its compressed trace, or has said that it has none."""
     there = {rank for rank, path in handed_in(staging, name).items() if path.suffix == ".gz"}
-    lost = {int(path.name.removeprefix(LOST)) for path in _files(staging, name) if path.name.startswith(LOST)}
+    said = [_LOST.fullmatch(path.name) for path in _files(staging, name)]
+    lost = {int(match[1]) for match in said if match}
     return set(ranks) <= there | lost
 
 

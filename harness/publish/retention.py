@@ -11,6 +11,9 @@ from pathlib import Path
 
 import msgspec
 
+from harness.files import read_regular
+from harness.run import step_of_window
+
 GIB = 1024**3
 
 
@@ -176,7 +179,7 @@ class Retention:
         step_us = verdict = None
         if sizes:
             try:
-                findings = msgspec.json.decode((folder / self.findings).read_bytes(), type=_Findings)
+                findings = msgspec.json.decode(read_regular(folder / self.findings), type=_Findings)
             except (OSError, msgspec.MsgspecError):
                 pass
             else:
@@ -195,8 +198,8 @@ class Retention:
 
 
 def _step(folder: Path) -> int | None:
-    digits = folder.name.removeprefix("window_").partition(".")[0]
-    return int(digits) if digits.isdigit() else None
+    """Also of one that is being built, whose name has a suffix."""
+    return step_of_window(folder.name.partition(".")[0])
 
 
 def _traces(folder: Path) -> list[Path]:

@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 from contextlib import suppress
@@ -22,8 +21,11 @@ from pathlib import Path
 
 import msgspec
 
+from harness import locks
+from harness.files import read_regular
+from harness.locks import Lock
 from harness.publish.job import Job
-from harness.run import PROFILE
+from harness.run import PROFILE, step_of_window
 
 FINDINGS = "window.json"
 TRACE_SUFFIX = ".pt.trace.json"
@@ -85,7 +87,8 @@ class Staging:
     def jobs(self) -> list[str]:
         """Names of the windows that wait, oldest first."""
         try:
-            return sorted(name.removesuffix(JOB) for name in os.listdir(self.folder) if name.endswith(JOB))
+            names = [name.removesuffix(JOB) for name in os.listdir(self.folder) if name.endswith(JOB)]
+            return sorted(name for name in names if step_of_window(name) is not None)
         except OSError:
             return []
 
@@ -109,7 +112,7 @@ class Staging:
         Raises:
             OSError, msgspec.MsgspecError: where there is none, or it cannot be read.
         """
-        return msgspec.json.decode(self._file(name, JOB).read_bytes(), type=Job)
+        return msgspec.json.decode(read_regular(self._file(name, JOB)), type=Job)
 
     def begin_try(self, name: str) -> int:
         """Note that an attempt begins; how many have been begun, this one included."""
@@ -151,7 +154,7 @@ class Staging:
                     folder.rmdir()
                 folder = folder.parent
 
-    def acquire(self) -> int | None:
+    def acquire(self) -> Lock | None:
         """Take the lock of whoever publishes; None while another process holds it.
 
         Returns:
@@ -159,22 +162,16 @@ class Staging:
         """
         while True:
             self.lock.parent.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                os.close(lock)
-                return None
-            with suppress(FileNotFoundError):
-                # The one before may have removed the file between the two calls.
-                if os.fstat(lock).st_ino == self.lock.stat().st_ino:
-                    return lock
-            os.close(lock)
+            lock = locks.take(self.lock)
+            # The one before may have removed the file between the two calls.
+            if lock is None or lock.names(self.lock):
+                return lock
+            lock.close()
 
-    def release(self, lock: int) -> None:
+    def release(self, lock: Lock) -> None:
         """Let go, and leave nothing behind that nobody needs."""
         self.lock.unlink(missing_ok=True)
-        os.close(lock)
+        lock.close()
         self.remove_if_empty()
 
     def _file(self, name: str, suffix: str) -> Path:

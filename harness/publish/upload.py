@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from harness.files import open_regular
 from harness.publish.staging import FINDINGS
 
 PIECE = 1024**2
@@ -33,7 +34,7 @@ def upload(window: Path, address: str) -> None:
     for path in sorted(window.iterdir(), key=lambda path: (path.name == FINDINGS, path.name)):
         with (
             suppress(FileNotFoundError),
-            path.open("rb") as source,
+            open_regular(path) as source,
             system.open(f"{target}/{path.name}", "wb") as file,
         ):
             shutil.copyfileobj(source, file, PIECE)

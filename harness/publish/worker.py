@@ -19,6 +19,7 @@ from typing import Literal
 
 import msgspec
 
+from harness.locks import Lock
 from harness.publish.compress import compress
 from harness.publish.job import Job
 from harness.publish.ranks import complete, handed_in
@@ -281,7 +282,7 @@ def main(logdir: str, run: str, parent: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     os.nice(NICENESS)
     staging = Staging(Path(logdir), run)
-    said_to_nobody = False
+    said_to_nobody = said_why = False
 
     def say(what: Outcome | Ready | Note) -> None:
         nonlocal said_to_nobody
@@ -296,7 +297,18 @@ def main(logdir: str, run: str, parent: int) -> None:
         readable, _, _ = select.select([0], [], [], LOOK_S)
         return os.getppid() == parent and not (readable and not os.read(0, 4096))
 
-    while (lock := staging.acquire()) is None:
+    def acquire() -> Lock | None:
+        nonlocal said_why
+        try:
+            return staging.acquire()
+        except OSError as error:
+            # A file system that is away comes back, or the next life of the run makes up for it.
+            if not said_why:
+                say(Note(text=f"windows wait in {staging.folder}: {error}"))
+            said_why = True
+            return None
+
+    while (lock := acquire()) is None:
         if not wait():
             return
     uploads = Uploads(lambda text: say(Note(text=text)))

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import msgspec
 
+from harness.files import read_regular
 from harness.publish.staging import FINDINGS
+from harness.run import step_of_window
 
 GRACE_S = 60.0
 """A job that has run for less is not held to its budget: a percentage of a minute is less than one window costs, and
@@ -163,10 +165,10 @@ def passed_over_before(profile: Path, first_step: int) -> dict[str, int]:
 
 def _findings(profile: Path, before: int) -> Iterator[_Findings]:
     for path in sorted(profile.glob(f"window_*/{FINDINGS}")):
-        step = path.parent.name.removeprefix("window_")
-        if not step.isdigit() or int(step) >= before:
+        step = step_of_window(path.parent.name)
+        if step is None or step >= before:
             continue
         try:
-            yield msgspec.json.decode(path.read_bytes(), type=_Findings)
+            yield msgspec.json.decode(read_regular(path), type=_Findings)
         except (OSError, msgspec.MsgspecError):
             continue

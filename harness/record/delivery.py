@@ -12,6 +12,7 @@ from harness.publish import Job, Keep, PublishedWindow, Publisher, Staging
 from harness.publish.ranks import Handover, RankStaging
 from harness.record.ensemble import Ensemble
 from harness.record.recording import Place, Recording
+from harness.run import windows
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class Delivery:
 
     def names(self) -> set[str]:
         """The windows that are there or staged, of an earlier life of the job too."""
-        return {path.name for path in self.profile.glob("window_*")} | set(self._shared.jobs())
+        return {path.name for path in windows(self.profile.parent)} | set(self._shared.jobs())
 
     def send(self, recording: Recording, raw: Path) -> None:
         """Leave a recording's raw trace to the publisher.

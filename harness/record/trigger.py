@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,10 +14,11 @@ from typing import Literal
 import msgspec
 
 from harness import request
+from harness.locks import Lock
 from harness.publish.staging import window_name
 from harness.record.recording import TraceOptions
 from harness.record.schedule import Schedule, Window
-from harness.request import Answer, Listener, Request
+from harness.request import Answer, Request
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +77,7 @@ class Trigger:
     def __init__(self, run: Path, wake: Callable[[], None]) -> None:
         self._run = run
         self._wake = wake
-        self._lock: int | None = None
+        self._lock: Lock | None = None
         self._made: list[Path] = []
         self._over = threading.Event()
         self._something_to_say = threading.Event()
@@ -92,10 +91,11 @@ class Trigger:
         try:
             self._made = [folder for folder in (self._run, *self._run.parents) if not folder.exists()]
             self._run.mkdir(parents=True, exist_ok=True)
-            self._lock = request.hold(self._run, Listener(host=socket.gethostname(), pid=os.getpid()))
+            self._lock = request.hold(self._run)
             if self._lock is None:
                 log.info("%s: another process listens for harness trigger", self._run)
                 return
+            self._lock.warn()
             # What was asked of an earlier life of the job.
             (self._run / request.REQUEST).unlink(missing_ok=True)
         except OSError as error:
@@ -151,7 +151,7 @@ class Trigger:
         with suppress(OSError):
             self._write_answers()
             (self._run / request.LISTENER).unlink(missing_ok=True)
-        os.close(self._lock)
+        self._lock.close()
         self._lock = None
 
     def leave_nothing_empty(self) -> None:

@@ -11,15 +11,15 @@ from pathlib import Path
 import msgspec
 
 from harness.errors import UsageError
+from harness.files import read_regular
 from harness.publish.staging import FINDINGS
-from harness.run import MANIFEST, PROFILE
+from harness.run import MANIFEST, PROFILE, step_of_window
 from harness.trace import Trace, TraceError, WindowReport, analyze_rank, analyze_window, read
 from harness.trace.schema import SCHEMA_VERSION
 
 TRACE_SUFFIXES = (".pt.trace.json", ".pt.trace.json.gz")
 OTHER_SUFFIXES = (".json", ".json.gz")
-_WINDOW = re.compile(r"window_(\d+)")
-_RANK = re.compile(r"(?:_|rank)(\d+)\.(?:(\d+)\.)?pt\.trace\.json")
+_RANK = re.compile(r"(?:_|rank)([0-9]{1,18})\.(?:([0-9]{1,20})\.)?pt\.trace\.json")
 
 
 @dataclass(frozen=True)
@@ -164,8 +164,7 @@ def _windows(folder: Path) -> Iterator[Window]:
     if not folder.is_dir():
         return
     for path in folder.iterdir():
-        match = _WINDOW.fullmatch(path.name)
-        if match and path.is_dir():
+        if step_of_window(path.name) is not None and path.is_dir():
             window = _window(path)
             if window is not None:
                 yield window
@@ -179,15 +178,15 @@ def _window(path: Path, suffixes: tuple[str, ...] = TRACE_SUFFIXES) -> Window | 
     if not traces and findings is None:
         return None
     first = min(traces, key=_rank_and_age, default=None)
-    match = _WINDOW.fullmatch(path.name)
+    step = step_of_window(path.name)
     others = tuple(name for name in traces if name != first)
     return Window(
         path,
         path / first if first is not None else None,
-        step=int(match[1]) if match else None,
+        step=step,
         findings=findings,
         others=others,
-        ranks=tuple(_other_ranks(first, others, anywhere=match is not None)) if first is not None else (),
+        ranks=tuple(_other_ranks(first, others, anywhere=step is not None)) if first is not None else (),
     )
 
 
@@ -227,7 +226,7 @@ def findings_of(window: Path) -> WindowReport | None:
 
 def _decoded(path: Path) -> WindowReport | None:
     try:
-        report = msgspec.json.decode(path.read_bytes(), type=WindowReport)
+        report = msgspec.json.decode(read_regular(path), type=WindowReport)
     except (OSError, msgspec.MsgspecError):
         return None
     return report if report.schema_version == SCHEMA_VERSION else None

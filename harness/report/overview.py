@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from harness.errors import UsageError
+from harness.files import read_regular
 from harness.report.document import Block, Cell, Column, Paragraph, Section, Styled, Table, name, text, without
 from harness.report.find import Run
 from harness.report.find import Window as Place
@@ -46,7 +47,7 @@ def glance(place: Place, *, may_analyze: bool = True) -> Glance | None:
     """From the findings, or else from the trace; None for a window that tells nothing."""
     if place.findings is not None:
         try:
-            found = msgspec.json.decode(place.findings.read_bytes(), type=Glance)
+            found = msgspec.json.decode(read_regular(place.findings), type=Glance)
         except (OSError, msgspec.MsgspecError):
             pass
         else:

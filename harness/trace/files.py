@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import stat
+import errno
 import zlib
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ import msgspec
 from isal import isal_zlib
 
 from harness.trace.errors import TraceError
+from harness.trace.opening import NotRegularError, read_regular
 
 MAX_JSON_BYTES = 4 * 2**30
 """Ten million events; a file that decompresses to more is refused before it takes the memory."""
@@ -22,12 +22,9 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _DEFLATE_MOST = 1032  # to 1: no deflate stream expands further
 _PIECE = 1 << 16
 _WHAT_TO_GIVE = "give the .json or .json.gz that torch.profiler exported"
-_NOT_FILES = {
-    stat.S_IFDIR: "a directory",
-    stat.S_IFIFO: "a pipe, which can be read only once: write it to a file first",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
+_WHY_NOT = {
+    "a pipe": ", which can be read only once: write it to a file first",
+    "a socket": ", which cannot be read",
 }
 _KNOWN_STARTS = {
     b"PK\x03\x04": "a zip archive: unpack it first",
@@ -70,21 +67,14 @@ def contents(path: Path, max_json_bytes: int = MAX_JSON_BYTES) -> Contents:
 
 
 def _file_bytes(path: Path, limit: int) -> bytes:
-    """Non-blocking, since opening a pipe that nobody writes to would wait for ever."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                what = _NOT_FILES.get(stat.S_IFMT(status.st_mode), "no regular file")
-                raise TraceError(path, f"is {what}; {_WHAT_TO_GIVE}")
-            if status.st_size > limit:
-                raise _too_large(path, limit)
-            return file.read()
-    except IsADirectoryError as error:
-        raise TraceError(path, f"is a directory; {_WHAT_TO_GIVE}") from error
-    except (OSError, ValueError) as error:
-        raise TraceError(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        return read_regular(path, limit)
+    except NotRegularError as error:
+        raise TraceError(path, f"is {error.what}{_WHY_NOT.get(error.what, '')}; {_WHAT_TO_GIVE}") from error
+    except OSError as error:
+        if error.errno == errno.EFBIG:
+            raise _too_large(path, limit) from error
+        raise TraceError(path, f"cannot be read: {error.strerror or error}") from error
 
 
 def _too_large(path: Path, limit: int) -> TraceError:

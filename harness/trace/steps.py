@@ -22,7 +22,9 @@ from harness.trace.operators import is_collective
 
 Ints = NDArray[np.int64]
 
-PROFILER_STEP = re.compile(r"ProfilerStep#(\d+)$")
+PROFILER_STEP = re.compile(r"ProfilerStep#([0-9]+)$")
+_MOST_DIGITS = 18
+"""Of a step's number; more do not fit, and no job comes to them."""
 # Annotations that torch writes by itself inside a step, and that are no step.
 PART_OF_A_STEP = re.compile(r"Optimizer\.|enumerate\(DataLoader\)|enumerate\(DataPipe\)|DistributedDataParallel\.|FSDP")
 
@@ -84,7 +86,10 @@ def _numbers(trace: Trace, at: Ints) -> Ints:
     if first is not None:
         return first + np.arange(len(at))
     matches = [PROFILER_STEP.match(trace.names[i]) for i in trace.name[at].tolist()]
-    return np.array([int(m[1]) if m else i for i, m in enumerate(matches)], np.int64)
+    digits = [match[1] if match else "" for match in matches]
+    if any(len(text) > _MOST_DIGITS for text in digits):
+        return np.arange(len(at))
+    return np.array([int(text) if text else i for i, text in enumerate(digits)], np.int64)
 
 
 def _step_spans(trace: Trace) -> tuple[Ints, str | None]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import shutil
 import subprocess
@@ -17,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from harness import locks
 from harness.board.timeline.prepare import FACTS, TIMELINE, Facts
 from harness.errors import UsageError
 
@@ -30,8 +29,7 @@ _LOCK = "lock"
 def _remove_leftovers() -> None:
     """Remove the folders of servers that were killed: nobody holds their locks any more."""
     for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
-        with contextlib.suppress(OSError), lock.open("r+b") as found:
-            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if locks.is_held(lock) is False:
             shutil.rmtree(lock.parent, ignore_errors=True)
 
 
@@ -56,8 +54,7 @@ class Cache:
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
         _remove_leftovers()
         self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        self._held = (self._folder / _LOCK).open("wb")
-        fcntl.flock(self._held, fcntl.LOCK_EX)
+        self._held = locks.take(self._folder / _LOCK)
         self._max_bytes = max_bytes
         self._known: OrderedDict[_Key, Prepared] = OrderedDict()
         self._lock = threading.Lock()
