@@ -65,18 +65,38 @@ class Meeting:
         # Another one about the same thing, as of a second profiler in the process, has nothing to do with this one.
         _met[name, rank] += 1
         self._name, self._size, self._wake = f"{name} {_met[name, rank]}", size, wake
+        self._rank = rank
+        self._said: dict[int, bytes] = {}
         self.leads = rank == 0
         self.heard: Appointment | None = None
         """The newest appointment; never on rank 0."""
         self.asked: bytes | None = None
         """What some rank has asked rank 0 for, until it takes it."""
         self._asking: bytes | None = None
+        self._thing = name
+        self._said_who_is_missing = False
         self._calls = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._listen, name=f"harness-{name}", daemon=True)
 
-    def start(self) -> None:
+    def start(self, said: bytes = b"") -> None:
+        """Join, and leave a word for the others."""
+        with _unreachable():
+            self._store.set(self._key(f"joined {self._rank}"), b"." + said)
         self._thread.start()
+
+    def has_joined(self, rank: int) -> bool:
+        """Whether that rank has."""
+        return self.said_by(rank) is not None
+
+    def said_by(self, rank: int) -> bytes | None:
+        """The word that a rank has left when it joined; None where it has not."""
+        if rank not in self._said:
+            with _unreachable():
+                key = self._key(f"joined {rank}")
+                if self._store.check([key]):
+                    self._said[rank] = self._store.get(key)[1:]
+        return self._said.get(rank)
 
     def close(self) -> None:
         self._over.set()
@@ -112,10 +132,14 @@ class Meeting:
         with _unreachable():
             if self.leads:
                 return bool(self._store.compare_set(key, "", "yes" if wanted() else "no") == b"yes")
-            try:
-                self._store.wait([key], timedelta(seconds=DECISION_S))
-            except RuntimeError:
-                log.warning("rank 0 has not decided within %.0f s; this rank goes on", DECISION_S)
+            if self.has_joined(0):
+                try:
+                    self._store.wait([key], timedelta(seconds=DECISION_S))
+                except RuntimeError:
+                    log.warning("rank 0 has not decided within %.0f s; this rank goes on", DECISION_S)
+            elif not self._said_who_is_missing:
+                self._said_who_is_missing = True
+                log.warning("rank 0 has not joined, which decides on %s: there are none for now", self._thing)
             return bool(self._store.compare_set(key, "", "no") == b"yes")
         return False
 

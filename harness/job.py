@@ -110,7 +110,7 @@ def train(composed: DictConfig, config: Config, run: RunDirectory, world: World,
     profiler = _profiler(config, schedule, run, loop, trends, world)
 
     run.manifest.step = first_step
-    window = schedule.next_window(first_step) if schedule is not None else None
+    window = schedule.first_window(first_step) if schedule is not None else None
     run.manifest.first_window = window.first if window is not None else None
     run.manifest.device = _device_name(device)
     run.manifest.parameters = sum(parameter.numel() for parameter in parameters)
@@ -158,6 +158,7 @@ def _profiler(
             schedule,
             options,
             first_step=loop.state.step,
+            resumes=True,
             on_window=window_recorded,
             max_overhead=settings.max_overhead,
             keep=Keep(

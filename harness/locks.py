@@ -58,6 +58,10 @@ class Lock:
         except FileNotFoundError:
             return False
 
+    def abandon(self) -> None:
+        """Have no part in it any more, as a forked child of who has it."""
+        os.close(self._descriptor)
+
     def close(self) -> None:
         """Give it back; the file stays."""
         if self.problem is not None:

@@ -144,10 +144,27 @@ class Launcher:
             env: Changes to the environment.
             stderr: Where its stderr goes in place of a file, as a terminal's device.
         """
+        return self._start({"argv": ["harness", *arguments]}, cwd, env, stderr)
+
+    def script(
+        self, code: str, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, timeout: float = TIMEOUT_S
+    ) -> Ended:
+        """Run a script of somebody's own to its end, in ``cwd``."""
+        return self.start_script(code, *arguments, cwd=cwd, env=env).wait(timeout)
+
+    def start_script(self, code: str, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> Command:
+        """Start a script of somebody's own, in ``cwd``."""
+        path = self._folder / f"script_{self._count}.py"
+        path.write_text(code)
+        return self._start({"argv": [str(path), *arguments], "script": str(path)}, cwd, env, None)
+
+    def _start(
+        self, what: dict[str, Any], cwd: Path | None, env: Mapping[str, str] | None, stderr: str | None
+    ) -> Command:
         self._count += 1
         out, err, status = (self._folder / f"{self._count}.{kind}" for kind in ("out", "err", "status"))
         request: dict[str, Any] = {
-            "argv": ["harness", *arguments],
+            **what,
             "cwd": str(cwd or self._folder),
             "env": environment(HARNESS_TESTS=str(self._folder), **(env or {})),
             "stdout": str(out),

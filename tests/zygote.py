@@ -1,8 +1,8 @@
 """Starts ``harness`` commands in a moment: a process that has imported all that is not ours, and forks.
 
 Every command is a process of its own that imports the harness afresh; only torch and its like, seconds of
-start-up, are shared. Requests are JSON lines on stdin, answered with the child's pid; its exit status goes to
-the file that the request names.
+start-up, are shared. Scripts that a test has written start from it too, and end as any Python does. Requests are
+JSON lines on stdin, answered with the child's pid; its exit status goes to the file that the request names.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import atexit
 import gc
 import json
 import os
+import runpy
 import select
 import signal
 import sys
@@ -89,8 +90,8 @@ def report_ended(waiting: dict[int, Path]) -> None:
         aside.replace(path)
 
 
-def serve() -> None:
-    """Fork a child for each request; return in the child, and in the parent when stdin ends."""
+def serve() -> dict[str, Any]:
+    """Fork a child for each request, and return its request in it; never return in the parent."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -116,7 +117,7 @@ def serve() -> None:
                 os.close(woken)
                 os.close(wake)
                 become(request)
-                return
+                return dict(request)
             waiting[pid] = Path(request["status"])
             os.write(1, f"{pid}\n".encode())
 
@@ -126,5 +127,9 @@ if __name__ == "__main__":
         import_module(name)
     # What is in memory by now is not walked by any child's collector, which would copy every page.
     gc.freeze()
-    serve()
-    end(import_module("harness.cli").main)
+    request = serve()
+    if (script := request.get("script")) is not None:
+        # As `python SCRIPT` does, whose end is looked at.
+        runpy.run_path(script, run_name="__main__")
+    else:
+        end(import_module("harness.cli").main)

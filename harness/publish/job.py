@@ -52,6 +52,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     keep: Keep = Keep()
     ranks: list[int] = []
     """The other ranks that record it too."""
+    absent_ranks: list[int] = []
+    """Ranks that should record it too and have no profiler."""
     ranks_timeout_s: float = 0.0
     """How long it waits for their traces, from when it is first looked at."""
     upload: str | None = None

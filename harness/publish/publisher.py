@@ -135,6 +135,13 @@ class Publisher:
                 self._revive()
         self._leave(limit_s)
 
+    def forget(self) -> None:
+        """Let a forked child have no end of the worker's pipes, which tell it that the job lives."""
+        process, self._process = self._process, None
+        self._waiting.clear()
+        if process is not None:
+            self._close_inbox(process)
+
     def _leave(self, limit_s: float) -> None:
         if self._process is not None:
             log.warning(

@@ -111,6 +111,12 @@ class Handover:
         with suppress(OSError):
             self._staging.lose(name)
 
+    def forget(self) -> None:
+        """Let a forked child have no end of the pipe."""
+        process, self._process = self._process, None
+        if process is not None and process.stdin is not None:
+            process.stdin.close()
+
     def poll(self) -> Sequence[PublishedWindow]:
         return ()
 

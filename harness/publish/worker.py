@@ -130,6 +130,8 @@ def _write_findings(build: Path, job: Job, missing: list[int]) -> str | None:
         # One after another: the job has better uses for its cores.
         report = analyze_window(sorted(build.iterdir()), processes=1)
         warnings = list(report.window.warnings)
+        if job.absent_ranks:
+            warnings.append(f"rank {', '.join(map(str, job.absent_ranks))} had no profiler: the window is without it")
         if missing:
             warnings.append(f"no trace of rank {', '.join(map(str, missing))} came in time: the window is incomplete")
         # The trace itself could not yet know what its stop and its export would take.
@@ -137,7 +139,7 @@ def _write_findings(build: Path, job: Job, missing: list[int]) -> str | None:
             report.window,
             cost_us=job.cost.total_us,
             stalls_us=job.cost.stalls_us,
-            missing_ranks=missing,
+            missing_ranks=sorted({*missing, *job.absent_ranks}),
             warnings=warnings,
         )
         findings = msgspec.json.encode(msgspec.structs.replace(report, window=window))

@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,9 +24,9 @@ a short job wants the windows that its schedule promises. What they cost is coun
 SLOWEST = 10.0
 """Times a step of the job that recording one is taken to add at most."""
 RECOVERY_S = 6 * 3600.0
-"""A job whose windows have cost too much waits so long for the next one at most: a stall that was none of the profiler's,
-as of a machine that slept, must not end the profiling of a job for weeks. Windows are bounded while they are recorded, and
-none costs as much as 1 % of this."""
+"""A job whose windows have cost too much waits so long for the next one at most: a stall that was none of the
+profiler's, as of a machine that slept, must not end the profiling of a job for weeks. Windows are bounded while they
+are recorded, and none costs as much as 1 % of this."""
 PRICED_BY = 5
 """Windows whose median cost is the most that the next one is expected to cost; where the latest cost less, that."""
 
@@ -37,8 +37,8 @@ class Account:
 
     ran_s: float = 0.0
     spent_s: float = 0.0
-    costs_s: Sequence[float] = ()
-    """Of the latest windows, in order."""
+    latest_s: float = 0.0
+    """The cost of the latest window."""
 
 
 class OverheadBudget:
@@ -59,10 +59,11 @@ class OverheadBudget:
         self.limit = limit
         account = account or Account()
         self._ran_before_s = account.ran_s
-        self._spent_s = self._debt_s = account.spent_s
-        self._costs_s = deque(account.costs_s, maxlen=PRICED_BY)
+        self._spent_s = self._debt_s = 0.0
+        self._costs_s = deque([account.latest_s], maxlen=PRICED_BY)
         self._clock = clock
         self._began = clock()
+        self.charge(account.spent_s)
 
     def begin(self) -> None:
         """The job's first step begins; what was before it is not its time."""
@@ -97,7 +98,7 @@ class OverheadBudget:
         ran_s = self._ran_s
         if self.limit is None or ran_s < GRACE_S:
             return 0.0
-        price_s = min(self._costs_s[-1], statistics.median(self._costs_s)) if self._costs_s else 0.0
+        price_s = min(self._costs_s[-1], statistics.median(self._costs_s))
         if not self.limit:
             return math.inf if self._debt_s + price_s else 0.0
         # One that costs more than a whole recovery pays for comes after that all the same.
@@ -110,15 +111,12 @@ class OverheadBudget:
 
 
 class _Window(msgspec.Struct):
-    steps: int = 0
     cost_us: float | None = None
-    stalls_us: dict[str, float] | None = None
     passed_over: dict[str, int] = {}
 
 
 class _StepTime(msgspec.Struct):
     unprofiled_median_us: float | None = None
-    profiled_median_us: float | None = None
 
 
 class _Findings(msgspec.Struct):
@@ -126,17 +124,6 @@ class _Findings(msgspec.Struct):
 
     window: _Window
     step_time: _StepTime
-
-    @property
-    def cost_s(self) -> float | None:
-        """What the window has cost. Version 0.1.0 charged it with all that was slow in its steps, whatever for."""
-        cost_us, stalls_us = self.window.cost_us, self.window.stalls_us
-        usual, recorded = self.step_time.unprofiled_median_us, self.step_time.profiled_median_us
-        if cost_us is None:
-            return None
-        if stalls_us is not None and usual is not None and recorded is not None:
-            cost_us = min(cost_us, sum(stalls_us.values()) + self.window.steps * added_us(usual, recorded))
-        return cost_us / 1e6
 
 
 def added_us(usual: float, recorded: float) -> float:
@@ -151,10 +138,10 @@ def account_of(profile: Path, first_step: int) -> Account:
     It ran for its steps, at the median pace of its windows' unprofiled ones, and for what its windows cost.
     """
     found = list(_findings(profile, first_step))
-    costs = [cost_s for each in found if (cost_s := each.cost_s) is not None]
+    costs = [each.window.cost_us / 1e6 for each in found if each.window.cost_us is not None]
     paces = [each.step_time.unprofiled_median_us for each in found if each.step_time.unprofiled_median_us]
     pace_s = statistics.median(paces) / 1e6 if paces else 0.0
-    return Account(ran_s=first_step * pace_s + sum(costs), spent_s=sum(costs), costs_s=costs)
+    return Account(ran_s=first_step * pace_s + sum(costs), spent_s=sum(costs), latest_s=costs[-1] if costs else 0.0)
 
 
 def passed_over_before(profile: Path, first_step: int) -> dict[str, int]:

@@ -6,6 +6,7 @@ import logging
 import re
 import socket
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from harness.publish import Job, Keep, PublishedWindow, Publisher, Staging
@@ -21,6 +22,17 @@ PARTIAL_TIMEOUT_S = 10.0
 MIB = 1024**2
 
 
+@dataclass(frozen=True, kw_only=True)
+class DeliveryOptions:
+    """What becomes of windows; see :class:`harness.record.Profiler`."""
+
+    on_window: Callable[[PublishedWindow], None] | None
+    keep: Keep
+    max_trace_mib: int | None
+    upload: str | None
+    ranks_timeout_s: float
+
+
 class Delivery:
     """What becomes of this rank's raw traces: rank 0 has a publisher, and the others hand theirs in to it.
 
@@ -28,31 +40,11 @@ class Delivery:
         logdir: TensorBoard's logdir, absolute.
         run: The run's path below it.
         ensemble: The ranks of the job.
-        on_window: Called with each window once it stands in the logdir.
-        keep: Which traces stay on disk.
-        max_trace_mib: A window whose raw trace is larger is dropped; None takes any.
-        upload: An fsspec address to which published windows are copied; None copies nothing.
-        ranks_timeout_s: How long a window waits for the traces of other ranks.
     """
 
-    def __init__(
-        self,
-        logdir: Path,
-        run: str,
-        ensemble: Ensemble,
-        *,
-        on_window: Callable[[PublishedWindow], None] | None,
-        keep: Keep,
-        max_trace_mib: int | None,
-        upload: str | None,
-        ranks_timeout_s: float,
-    ) -> None:
+    def __init__(self, logdir: Path, run: str, ensemble: Ensemble, options: DeliveryOptions) -> None:
         self._ensemble = ensemble
-        self._on_window = on_window
-        self._keep = keep
-        self._max_trace_bytes = None if max_trace_mib is None else max_trace_mib * MIB
-        self._upload = upload
-        self._ranks_timeout_s = ranks_timeout_s
+        self._options = options
         self._shared = Staging(logdir, run)
         self._staging = self._shared if ensemble.leads else RankStaging(logdir, run, ensemble.rank)
         self._publisher: Publisher | Handover = (
@@ -108,7 +100,8 @@ class Delivery:
         Raises:
             OSError: where that cannot be; the trace is dropped.
         """
-        timeout_s = self._ranks_timeout_s if recording.complete else min(self._ranks_timeout_s, PARTIAL_TIMEOUT_S)
+        options, timeout_s = self._options, self._options.ranks_timeout_s
+        absent = self._ensemble.absent() if self._ensemble.leads else []
         job = Job(
             first_step=recording.window.first,
             steps=recording.steps,
@@ -117,11 +110,12 @@ class Delivery:
             profiled_steps_us=recording.active_us(),
             cost=recording.cost,
             raw_bytes=raw.stat().st_size,
-            max_trace_bytes=self._max_trace_bytes,
-            keep=self._keep,
-            ranks=self._ensemble.others if self._ensemble.leads else [],
-            ranks_timeout_s=timeout_s,
-            upload=self._upload,
+            max_trace_bytes=None if options.max_trace_mib is None else options.max_trace_mib * MIB,
+            keep=options.keep,
+            ranks=[rank for rank in self._ensemble.others if rank not in absent] if self._ensemble.leads else [],
+            absent_ranks=absent,
+            ranks_timeout_s=timeout_s if recording.complete else min(timeout_s, PARTIAL_TIMEOUT_S),
+            upload=options.upload,
         )
         try:
             self._publisher.submit(recording.name, job)
@@ -134,6 +128,10 @@ class Delivery:
         if isinstance(self._publisher, Handover):
             self._publisher.lose(name)
 
+    def forget(self) -> None:
+        """Let a forked child hold nothing that is its parent's."""
+        self._publisher.forget()
+
     def show_published(self) -> None:
         """Hand the windows that have been published since to ``on_window``."""
         self._show(self._publisher.poll())
@@ -145,7 +143,7 @@ class Delivery:
     def _show(self, windows: Iterable[PublishedWindow]) -> None:
         for window in windows:
             try:
-                if self._on_window is not None:
-                    self._on_window(window)
+                if self._options.on_window is not None:
+                    self._options.on_window(window)
             except Exception as error:
                 log.warning("%s is published, but could not be shown: %s: %s", window.path, type(error).__name__, error)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 import torch
 
 from harness.agreement import Appointment, Meeting
+from harness.record.entry import rank_of_environment, ranks_without_a_group
 from harness.record.schedule import Window
 from harness.record.trigger import Demand
+
+log = logging.getLogger(__name__)
 
 LEAD = 10
 """Steps to the first appointment for a window that was asked for; the unprofiled ones before it are as many."""
@@ -28,8 +32,6 @@ class Ensemble:
         schedule: Whether there is one, and so something to agree on.
         wake: Called from a thread when rank 0 has announced a window.
 
-    Raises:
-        ValueError: where rank 0 is not among ``ranks``.
     """
 
     def __init__(self, ranks: Collection[int] | None, *, schedule: bool, wake: Callable[[], object]) -> None:
@@ -37,16 +39,20 @@ class Ensemble:
         there = distributed.is_available() and distributed.is_initialized()
         self.rank, self.size = (distributed.get_rank(), distributed.get_world_size()) if there else (0, 1)
         recording = range(self.size) if ranks is None else ranks
-        if 0 not in recording:
-            raise ValueError(f"ranks {sorted(recording)}: rank 0 has to be among them")
         self.leads = self.rank == 0
         self.records = self.rank in recording
+        if schedule and (warning := ranks_without_a_group(self.size)) is not None:
+            # They would all write into one run, each as rank 0.
+            self.records = rank_of_environment() == 0
+            if self.records:
+                log.warning("%s", warning)
         self.others = sorted(set(recording) & set(range(1, self.size)))
         """The ranks beside rank 0 that record."""
         self._meeting: Meeting | None = None
         if schedule and self.size > 1:
             store = distributed.distributed_c10d._get_default_store()
             self._meeting = Meeting(store, "windows", rank=self.rank, size=self.size, wake=wake)
+        self._said_who_is_absent = False
         self._appointment: Appointment | None = None
         self._calls = 0
         self._unheard = False
@@ -55,9 +61,30 @@ class Ensemble:
     def alone(self) -> bool:
         return self._meeting is None
 
-    def start(self) -> None:
+    def start(self, run: str) -> None:
+        """Join the others; rank 0 says under which name it records."""
         if self._meeting is not None:
-            self._meeting.start()
+            self._meeting.start(run.encode())
+
+    def run(self, own: str) -> str:
+        """The name of the run, as rank 0 has it; ``own`` for a rank that is alone."""
+        said = None if self._meeting is None else self._meeting.said_by(0)
+        return own if said is None else said.decode()
+
+    def absent(self) -> list[int]:
+        """The ranks that should record too and have not joined: there is no profiler on them, or not yet."""
+        if self._meeting is None or not self.others:
+            return []
+        absent = [rank for rank in self.others if not self._meeting.has_joined(rank)]
+        if absent and not self._said_who_is_absent:
+            self._said_who_is_absent = True
+            named = ", ".join(map(str, absent[:8])) + (", ..." if len(absent) > 8 else "")
+            log.warning(
+                "rank %s has entered no Profiler: windows come without it, and do not wait for it. Enter one on every "
+                "rank, or name those that record: ranks=[0]",
+                named,
+            )
+        return absent
 
     def close(self) -> None:
         if self._meeting is not None:
@@ -97,6 +124,11 @@ class Ensemble:
         demand = Demand.decode(heard.what)
         # This rank has left out by itself what comes before.
         return replace(demand, since=max(step, demand.since or 0)), heard.step
+
+    def decline(self, window: Window) -> None:
+        """Tell the other ranks that this window of the schedule is not recorded, as it is there; rank 0's to do."""
+        if self._meeting is not None and self.leads:
+            self._meeting.settle(_scheduled(window.warmup), lambda: False)
 
     def agreed(self, window: Window, demand: Demand | None, wanted: Callable[[], bool]) -> bool:
         """Whether the window whose warm-up would begin now is recorded, on every rank.

@@ -14,8 +14,8 @@ from harness.record.trigger import Demand
 REFERENCE_STEPS = LEAD
 """Unprofiled steps timed just before each window, against which the window's own are compared."""
 BUDGET, PUBLISHER, OTHER, ASKED, EARLIER = "budget", "publisher", "other profiler", "asked for", "earlier"
-"""Why a cycle had no window: it could not be paid for, too many wait to be published, another profiler was in the way, a
-window that was asked for took its place, or an earlier life of the job knows."""
+"""Why a cycle had no window: it could not be paid for, too many wait to be published, another profiler was in the way,
+a window that was asked for took its place, or an earlier life of the job knows."""
 
 
 class Plan:
@@ -46,6 +46,14 @@ class Plan:
     def refuse(self, window: Window) -> None:
         """Time no steps ahead of a window that is not wanted, which costs something too; look again as it begins."""
         self.look_at, self.unwanted = window.warmup, True
+
+    def begin(self, schedule: Schedule, step: int) -> None:
+        """Take the first window of a job that begins with ``step``."""
+        window = schedule.first_window(step, passed_over=self.passed_over.total())
+        if window is None or self._is_there(window_name(window.first)):
+            self.expect_next(schedule, step)
+        else:
+            self.expect(window)
 
     def expect_next(self, schedule: Schedule, step: int) -> None:
         """Take the schedule's next window from ``step`` on."""
@@ -78,7 +86,10 @@ class Plan:
         if not recorded:
             return
         self.passed_over = Counter(told)
-        unknown = schedule.cycles_before(first_step) - recorded - self.passed_over.total()
+        begun = schedule.first_window(first_step)
+        # The window whose warm-up is under way is recorded yet.
+        cycles = schedule.cycles_before(first_step if begun is None else min(first_step, begun.first - schedule.warmup))
+        unknown = cycles - recorded - self.passed_over.total()
         if unknown > 0:
             self.passed_over[EARLIER] += unknown
 

@@ -1,8 +1,8 @@
 """What the process as a whole has to do with a recording.
 
-Of recordings there is one at a time: Kineto, which torch's profilers share, drops a session without a word where another
-one is prepared, and ends the process where the dropped one is exported. So ours gives way. It also ends before the
-interpreter does, which would crash on it, and a forked child has none.
+Of recordings there is one at a time: Kineto, which torch's profilers share, drops a session without a word where
+another one is prepared, and ends the process where the dropped one is exported. So ours gives way. It also ends before
+the interpreter does, which would crash on it, and a forked child has none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import sys
 import threading
 import weakref
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch._C._autograd import _disable_profiler, _profiler_enabled, _toggle_collection_dynamic
 from torch.profiler import ProfilerActivity
@@ -28,6 +28,10 @@ PATIENCE_S = 5.0
 
 class Recorder(Protocol):
     """A :class:`harness.record.Profiler`, as the process sees it."""
+
+    @property
+    def steps_done(self) -> int:
+        """How far its loop is."""
 
     def cut_short(self, reason: str) -> None:
         """End the recording now; called on its thread."""
@@ -51,6 +55,11 @@ class Tenancy:
         self._over = threading.Event()
         self._before = others.step_counted()
         self._gave_way = False
+
+    @property
+    def is_left_behind(self) -> bool:
+        """Whether the thread that records is gone."""
+        return not self._thread.is_alive()
 
     @property
     def is_mine(self) -> bool:
@@ -89,16 +98,23 @@ class Tenancy:
         if self.is_mine:
             self.recorder.cut_short("the process has ended")
         elif self._thread.is_alive():
-            # A thread that nobody waits for; only it could end the recording, and what torch then takes apart is in use.
+            # A thread that nobody waits for. Only it could end the recording, and what torch takes apart is in use.
             _leave_without_destructors()
 
     def _give_way(self) -> None:
         self._gave_way = True
         if not self.end("another profiler of torch has begun"):
             raise RuntimeError(
-                f"harness.record is recording in thread {self._thread.name}, which has not come by for {PATIENCE_S:g} s to "
-                "end it; begin this profiler in that thread, or between windows"
+                f"harness.record is recording in thread {self._thread.name}, which has not ended it within "
+                f"{PATIENCE_S:g} s; begin this profiler in that thread, or between windows"
             )
+
+
+class _Seen(NamedTuple):
+    """How far a recorder was on its entry, and how far the others were then."""
+
+    steps: int
+    others: weakref.WeakKeyDictionary[Any, int]
 
 
 class _State:
@@ -108,7 +124,7 @@ class _State:
         self.tenancy: Tenancy | None = None
         self.owed: weakref.ref[Recorder] | None = None
         """Who was refused last for another's recording: its turn is next, lest one of two equal schedules has none."""
-        self.recorders: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.recorders: weakref.WeakKeyDictionary[Any, _Seen] = weakref.WeakKeyDictionary()
         self.has_recorded = False
         self.is_set_up = False
 
@@ -122,12 +138,13 @@ def enter(recorder: Recorder) -> None:
         _state.is_set_up = True
         atexit.register(_at_exit)
         os.register_at_fork(after_in_child=_in_a_child)
-    _state.recorders.add(recorder)
+    others_then = {other: other.steps_done for other in _state.recorders}
+    _state.recorders[recorder] = _Seen(recorder.steps_done, weakref.WeakKeyDictionary(others_then))
 
 
 def leave(recorder: Recorder) -> None:
     """No longer."""
-    _state.recorders.discard(recorder)
+    _state.recorders.pop(recorder, None)
 
 
 def entered() -> list[Any]:
@@ -137,6 +154,8 @@ def entered() -> list[Any]:
 
 def in_the_way(recorder: Recorder) -> str | None:
     """What keeps a recording from beginning now, in words; None where nothing does."""
+    if _state.tenancy is not None and _is_abandoned(_state.tenancy.recorder, recorder):
+        _state.tenancy.end("its loop has gone no further since another Profiler was entered")
     if _state.tenancy is not None:
         if _state.tenancy.recorder is not recorder:
             _state.owed = weakref.ref(recorder)
@@ -145,6 +164,15 @@ def in_the_way(recorder: Recorder) -> str | None:
     if owed is not None and owed is not recorder and owed in _state.recorders:
         return "it is the turn of another Profiler of this process, which had no window for one of this one's"
     return "another profiler of torch is running" if others.is_one_there() else None
+
+
+def _is_abandoned(tenant: Recorder, recorder: Recorder) -> bool:
+    """Whether the one that records has stood still while the other made steps, as one that an interrupted cell of a
+    notebook has left behind. Two that are in one loop are a step apart at most."""
+    seen = _state.recorders.get(recorder)
+    if seen is None or tenant is recorder or recorder.steps_done - seen.steps < 2:
+        return False
+    return seen.others.get(tenant) == tenant.steps_done
 
 
 def occupy(recorder: Recorder, *, cuda: bool) -> Tenancy:
@@ -170,7 +198,7 @@ def _at_exit() -> None:
 def _in_a_child() -> None:
     """A forked child has none of its parent's profilers, and ends as it would without them."""
     tenancy, _state.tenancy = _state.tenancy, None
-    recorders, _state.recorders = list(_state.recorders), weakref.WeakSet()
+    recorders, _state.recorders = list(_state.recorders), weakref.WeakKeyDictionary()
     for recorder in recorders:
         recorder.forget()
     spans.set_recording(False)

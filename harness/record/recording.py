@@ -234,11 +234,14 @@ class Recording:
             TraceLost: where torch left no complete file, as on a full disk, and where another thread recorded.
         """
         if not self._tenancy.is_mine:
-            # Here torch would find nothing to stop, and end the process over the export.
-            if not self._tenancy.end(OTHER_THREAD):
-                self._leave()
-                raise TraceLost("the thread that recorded is gone, and torch leaves a recording to no other")
-            return None
+            if not self._tenancy.is_left_behind and self._tenancy.end(OTHER_THREAD):
+                return None
+            spans.set_recording(False)
+            if self._tenancy.is_left_behind and self._profile.profiler is not None:
+                # Torch finds nothing to export then, and would end the process over it.
+                self._profile.profiler.__exit__(None, None, None)
+            self._leave()
+            raise TraceLost("another thread recorded, and torch leaves a recording to no other")
         try:
             started, waited_us = time.perf_counter(), self._profile.waited_us
             self._profile.stop()

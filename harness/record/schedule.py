@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+STEPS_AT_MOST = 10_000
+"""Steps of a window, or of its warm-up: no trace of more can be read, and long before it the memory is full."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
@@ -22,7 +25,7 @@ class Schedule:
     """The arguments of :func:`torch.profiler.schedule`, in steps, counted from the job's first step.
 
     Raises:
-        ValueError: for a negative count, or ``active`` below 1.
+        ValueError: for a negative count, ``active`` below 1, or more steps at once than :data:`STEPS_AT_MOST`.
     """
 
     wait: int
@@ -44,6 +47,9 @@ class Schedule:
                 raise ValueError(f"{field} must be at least 0, not {getattr(self, field)}")
         if self.active < 1:
             raise ValueError(f"active must be at least 1, not {self.active}")
+        for field in ("warmup", "active"):
+            if getattr(self, field) > STEPS_AT_MOST:
+                raise ValueError(f"{field} must be at most {STEPS_AT_MOST:,} steps, not {getattr(self, field):,}")
 
     def next_window(self, step: int, *, passed_over: int = 0) -> Window | None:
         """The first window whose warm-up begins at ``step`` or later; None once ``repeat`` are over.
@@ -56,6 +62,15 @@ class Schedule:
             return None
         warmup = self._offset + cycle * self._period
         return Window(warmup=warmup, first=warmup + self.warmup, end=warmup + self.warmup + self.active)
+
+    def first_window(self, step: int, *, passed_over: int = 0) -> Window | None:
+        """The first window of a job that begins with ``step``: one whose warm-up is under way, if one step of that is
+        left, and else the next."""
+        cycle = self.cycles_before(step) - 1
+        first = self._offset + cycle * self._period + self.warmup
+        if cycle >= 0 and step < first and not (self.repeat and cycle >= self.repeat + passed_over):
+            return Window(warmup=step, first=first, end=first + self.active)
+        return self.next_window(step, passed_over=passed_over)
 
     def cycles_before(self, step: int) -> int:
         """How many cycles have their warm-up begin before ``step``."""

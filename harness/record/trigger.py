@@ -14,10 +14,10 @@ from typing import Literal
 import msgspec
 
 from harness import request
-from harness.locks import Lock
 from harness.publish.staging import window_name
+from harness.record.entry import Claim
 from harness.record.recording import TraceOptions
-from harness.record.schedule import Schedule, Window
+from harness.record.schedule import STEPS_AT_MOST, Schedule, Window
 from harness.request import Answer, Request
 
 log = logging.getLogger(__name__)
@@ -77,8 +77,7 @@ class Trigger:
     def __init__(self, run: Path, wake: Callable[[], None]) -> None:
         self._run = run
         self._wake = wake
-        self._lock: Lock | None = None
-        self._made: list[Path] = []
+        self._claim: Claim | None = None
         self._over = threading.Event()
         self._something_to_say = threading.Event()
         self._answers: SimpleQueue[Answer] = SimpleQueue()
@@ -86,16 +85,12 @@ class Trigger:
         self._wanted: Demand | None = None
         self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Listen; where that cannot be, the job goes on without."""
+    def start(self, claim: Claim) -> None:
+        """Listen in a run that is this process's until :meth:`close`; where that cannot be, the job goes on without."""
+        self._claim = claim
+        if claim.lock is None:
+            return
         try:
-            self._made = [folder for folder in (self._run, *self._run.parents) if not folder.exists()]
-            self._run.mkdir(parents=True, exist_ok=True)
-            self._lock = request.hold(self._run)
-            if self._lock is None:
-                log.info("%s: another process listens for harness trigger", self._run)
-                return
-            self._lock.warn()
             # What was asked of an earlier life of the job.
             (self._run / request.REQUEST).unlink(missing_ok=True)
         except OSError as error:
@@ -138,8 +133,8 @@ class Trigger:
         self._say(demand, state="failed", reason=reason)
 
     def close(self) -> None:
-        """Say what is left to say, and listen no more."""
-        if self._lock is None:
+        """Say what is left to say, listen no more, and give the run back."""
+        if self._claim is None or self._claim.lock is None or self._over.is_set():
             return
         self._over.set()
         self._something_to_say.set()
@@ -151,13 +146,18 @@ class Trigger:
         with suppress(OSError):
             self._write_answers()
             (self._run / request.LISTENER).unlink(missing_ok=True)
-        self._lock.close()
-        self._lock = None
+        self._claim.lock.close()
+
+    def forget(self) -> None:
+        """Let a forked child hold nothing that is its parent's."""
+        self._over.set()
+        if self._claim is not None and self._claim.lock is not None:
+            self._claim.lock.abandon()
 
     def leave_nothing_empty(self) -> None:
         """Take away the folders that were made to listen in, once all that may come into them has come."""
         with suppress(OSError):
-            for folder in self._made:
+            for folder in self._claim.made if self._claim is not None else ():
                 folder.rmdir()
 
     def _say(self, demand: Demand, **answer: object) -> None:
@@ -183,6 +183,11 @@ class Trigger:
     def _hear(self) -> None:
         heard = request.read_request(self._run)
         (self._run / request.REQUEST).unlink(missing_ok=True)
+        if heard is not None and heard.steps is not None and not 1 <= heard.steps <= STEPS_AT_MOST:
+            reason = f"{heard.steps} steps are not between 1 and {STEPS_AT_MOST:,}"
+            self._answers.put(Answer(id=heard.id, state="failed", reason=reason))
+            self._something_to_say.set()
+            return
         if heard is not None:
             self._heard = heard
             self._wake()

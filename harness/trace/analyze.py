@@ -190,6 +190,8 @@ def _window(trace: Trace, found: Steps, work: Work, stray: int, lost_launches: i
         warnings.append(
             f"{ambiguous} launches share a correlation with another: what they launched counts for the first of them"
         )
+    if facts is not None and facts.cut_short:
+        warnings.append(f"recording ended early: {facts.cut_short}")
     if len(work.event) and not found.start.size:
         warnings.append("no step spans: shares are of the whole trace")
     return Window(
@@ -201,6 +203,7 @@ def _window(trace: Trace, found: Steps, work: Work, stray: int, lost_launches: i
         launches_without_work=lost_launches,
         cost_us=_cost_us(facts.cost) if facts is not None else None,
         warnings=warnings,
+        passed_over=facts.passed_over if facts is not None else {},
         trigger=facts.trigger if facts is not None else None,
         cause=facts.cause if facts is not None else None,
     )

@@ -131,6 +131,8 @@ class HarnessFacts(msgspec.Struct):
     first_step: Whole | None = None
     steps: Whole | None = None
     partial: bool = False
+    cut_short: str | None = None
+    passed_over: dict[str, Whole] = {}
     unprofiled_step_us: Annotated[float, msgspec.Meta(ge=0)] | None = None
     schedule: dict[str, Any] | None = None
     rank: Whole | None = None

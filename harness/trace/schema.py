@@ -66,6 +66,9 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     """Why it was recorded: `schedule`, `request` or `slow`; None where the harness did not write it."""
     cause: str | None = None
     """What set it off, where no schedule did."""
+    passed_over: dict[str, int] = {}
+    """Cycles of the schedule that had no window, since the job began, by reason: `budget`, `publisher`,
+    `other profiler`, `asked for`, `earlier`."""
     missing_ranks: list[int] = []
     """Ranks that recorded it too, and whose traces did not come in time."""
 

@@ -92,12 +92,34 @@ def _numbers(trace: Trace, at: Ints) -> Ints:
     return np.array([int(text) if text else i for i, text in enumerate(digits)], np.int64)
 
 
+def _ours(trace: Trace, spans: Ints) -> Ints:
+    """The spans of the steps that the harness has recorded whole.
+
+    Where a recording ends, torch closes the span of a step that has not ended; and another scheduled profiler of torch
+    in the process marks its own steps, with numbers of its own. Ours follow on each other, from the first one on.
+    """
+    facts = trace.harness
+    if facts is None or facts.steps is None or facts.first_step is None or len(spans) <= facts.steps:
+        return spans
+    numbers = [trace.names[i].partition("#")[2] for i in trace.name[spans].tolist()]
+    found: list[int] = []
+    before = int(trace.ts[spans[0]])
+    for number in range(facts.first_step, facts.first_step + facts.steps):
+        named = [span for span, text in zip(spans.tolist(), numbers, strict=True) if text == str(number)]
+        if not named:
+            # Not numbered as the harness does it.
+            return spans[: facts.steps]
+        found.append(min(named, key=lambda span: abs(int(trace.ts[span]) - before)))
+        before = int(trace.end[found[-1]])
+    return np.array(found, np.int64)
+
+
 def _step_spans(trace: Trace) -> tuple[Ints, str | None]:
     annotations = trace.of(Kind.ANNOTATION)
     annotations = annotations[np.argsort(trace.ts[annotations], kind="stable")]
     steps = annotations[trace.named(annotations, PROFILER_STEP.match)]
     if len(steps):
-        return steps, "ProfilerStep"
+        return _ours(trace, steps), "ProfilerStep"
     part = trace.named(annotations, lambda name: PART_OF_A_STEP.match(name) or is_collective(name))
     annotations = annotations[~part]
     nested = nest(trace.ts[annotations], trace.end[annotations], trace.thread[annotations])
