@@ -1,4 +1,7 @@
-"""A process that records is none the worse for it: real scripts, their exit statuses, their own data, their windows."""
+"""A process that records is none the worse for it: real scripts, their exit statuses, their own data, their windows.
+
+On a machine with a CUDA device they work, record and profile there.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests import reading
 from tests.launch import Ended, Launcher, tree, wait_until
@@ -15,14 +19,15 @@ PRELUDE = """
 import json, os, sys, threading, time
 import torch
 from torch.profiler import ProfilerActivity, profile
-from harness.record import Profiler, Schedule, TraceOptions, span
+from harness.record import Profiler, Schedule, span
 
 torch.set_num_threads(1)
-CPU = TraceOptions(activities=("cpu",))
+CUDA = torch.cuda.is_available()
+ACTIVITIES = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if CUDA else [])]
 
-def work(times=3):
+def work(times=3, device="cuda" if CUDA else "cpu"):
     for _ in range(times):
-        torch.ones(8, 8) @ torch.ones(8, 8)
+        torch.ones(8, 8, device=device) @ torch.ones(8, 8, device=device)
 
 def products(prof):
     "How often the operator is in the user's own trace, by torch's own export."
@@ -34,7 +39,7 @@ def say(**facts):
     print(json.dumps(facts), flush=True)
 
 def new(run="a", *, wait=2, warmup=1, active=4, **more):
-    return Profiler("tb", run, Schedule(wait=wait, warmup=warmup, active=active), CPU, max_overhead=None, **more)
+    return Profiler("tb", run, Schedule(wait=wait, warmup=warmup, active=active), max_overhead=None, **more)
 """
 
 
@@ -64,9 +69,9 @@ def wait_for_windows(folder: Path, count: int, name: str = "a") -> dict[str, lis
 
 
 THEIRS = {
-    "torch.profiler": "profile(activities=[ProfilerActivity.CPU])",
+    "torch.profiler": "profile(activities=ACTIVITIES)",
     "torch.autograd": "torch.autograd.profiler.profile()",
-    "with stacks and memory": "profile(activities=[ProfilerActivity.CPU], with_stack=True, profile_memory=True)",
+    "with stacks and memory": "profile(activities=ACTIVITIES, with_stack=True, profile_memory=True)",
 }
 
 
@@ -138,7 +143,7 @@ def test_a_scheduled_profiler_that_warms_up_is_let_be(harness: Launcher, tmp_pat
         """
 from torch.profiler import schedule
 own = []
-theirs = profile(activities=[ProfilerActivity.CPU], schedule=schedule(wait=1, warmup=5, active=2, repeat=1),
+theirs = profile(activities=ACTIVITIES, schedule=schedule(wait=1, warmup=5, active=2, repeat=1),
                  on_trace_ready=lambda prof: own.append(products(prof)))
 with theirs, new(wait=3, warmup=1, active=2) as profiler:
     for step in range(30):
@@ -161,7 +166,7 @@ def test_a_profiler_in_another_thread_waits_for_the_window_to_end(harness: Launc
         """
 own = []
 def theirs():
-    with profile(activities=[ProfilerActivity.CPU]) as prof:
+    with profile(activities=ACTIVITIES) as prof:
         work(5)
     own.append(products(prof))
 with new(active=400) as profiler:
@@ -327,14 +332,14 @@ with new() as profiler:
         if step == {at}:
             child = os.fork()
             if child == 0:
-                work(50)
+                work(50, 'cpu')
                 before = resident()
-                work(20_000)
+                work(20_000, 'cpu')
                 say(grown=resident() - before)
                 for _ in range(3):
                     profiler.step()
                     with profiler.span("child"):
-                        work()
+                        work(3, "cpu")
                 {end}
             say(child=os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
         profiler.step()
@@ -383,8 +388,9 @@ say(same=before == dict(os.environ))
 """,
     )
     assert said == {"same": True}
-    assert "gpuGetDeviceCount" not in done.text
-    assert "USDT" not in done.text
+    if not torch.cuda.is_available():
+        assert "gpuGetDeviceCount" not in done.text
+        assert "USDT" not in done.text
 
 
 def test_a_forgotten_step_ends_the_window_before_it_fills_the_memory(harness: Launcher, tmp_path: Path) -> None:
