@@ -14,6 +14,7 @@ import socket
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from weakref import WeakSet
 
 import msgspec
 
@@ -45,6 +46,7 @@ class Lock:
         self._path, self._descriptor = path, descriptor
         self.problem = problem
         """Why the file system does not keep other processes away; None where it does."""
+        _mine.add(self)
 
     def warn(self) -> None:
         """Log where it does not, once for each folder."""
@@ -58,17 +60,30 @@ class Lock:
         except FileNotFoundError:
             return False
 
-    def abandon(self) -> None:
-        """Have no part in it any more, as a forked child of who has it."""
-        os.close(self._descriptor)
-
     def close(self) -> None:
         """Give it back; the file stays."""
+        if self not in _mine:
+            return  # a forked child's
+        _mine.discard(self)
         if self.problem is not None:
             # Its word would be believed as long as the process lives.
             with suppress(OSError):
                 os.truncate(self._descriptor, 0)
         os.close(self._descriptor)
+
+
+_mine: WeakSet[Lock] = WeakSet()
+
+
+def _leave_to_the_parent() -> None:
+    """A forked child, as a worker of a loader, has no part in its parent's locks, and outlives it by seconds."""
+    for lock in list(_mine):
+        with suppress(OSError):
+            os.close(lock._descriptor)
+    _mine.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 def take(path: Path) -> Lock | None:

@@ -7,6 +7,7 @@ import math
 import os
 import time
 import weakref
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
@@ -154,6 +155,7 @@ class Profiler:
         self._passing = False
         self._recording: Recording | None = None
         self._recorded = 0
+        self._recorded_before: deque[Window] = deque()
         self._why_not, self._obstacle = plan.BUDGET, ""
         self._said_why: str | None = None
         self._reference = StepClock(cuda=self._cuda)
@@ -265,7 +267,15 @@ class Profiler:
 
     @property
     def in_window(self) -> bool:
-        """Whether a window is under way, so that a job resumed from here would miss it; the same on every rank."""
+        """Whether a window is under way, so that a job resumed from here would miss it; the same on every rank, and
+        where a job that resumed comes by one that it has recorded in an earlier life."""
+        there = self._recorded_before
+        while there and there[0].end <= self._step:
+            there.popleft()
+        return self._is_in_window or bool(there and there[0].warmup < self._step)
+
+    @property
+    def _is_in_window(self) -> bool:
         return self._passing or self._recording is not None
 
     @property
@@ -379,10 +389,14 @@ class Profiler:
                 log.warning("%s", remark)
 
     def _is_there(self, name: str) -> bool:
-        # Rank 0 knows, and says so of each window.
-        return self._delivery is not None and self._ensemble.leads and self._delivery.has(name)
+        if self._delivery is not None and self._ensemble.leads:
+            return self._delivery.has(name)
+        staging = Staging(self._logdir, self.run)
+        return self._resumes and (staging.has(name) or (staging.profile / name).exists())
 
     def _pass_by(self, window: Window) -> None:
+        self._recorded_before.append(window)
+        # A rank that does not see it there asks.
         self._ensemble.decline(window)
 
     def _deliver(self) -> Delivery:
@@ -469,7 +483,7 @@ class Profiler:
                 "step() before the profiler was entered: it begins now; `with Profiler(...) as profiler:` ends it too"
             )
             self._enter()
-        if not self.in_window:
+        if not self._is_in_window:
             if not self._attentive and self._delivery is not None:
                 self._delivery.show_published()
             if self._step >= self._snapshot_due:

@@ -149,10 +149,8 @@ class Trigger:
         self._claim.lock.close()
 
     def forget(self) -> None:
-        """Let a forked child hold nothing that is its parent's."""
+        """Do nothing any more, in a forked child."""
         self._over.set()
-        if self._claim is not None and self._claim.lock is not None:
-            self._claim.lock.abandon()
 
     def leave_nothing_empty(self) -> None:
         """Take away the folders that were made to listen in, once all that may come into them has come."""

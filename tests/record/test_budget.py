@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import torch
 
 from harness.publish import PublishedWindow
 from harness.record import Profiler, Schedule, TraceOptions
-from harness.record.budget import GRACE_S, Account, OverheadBudget, account_of
+from harness.record.budget import GRACE_S, RECOVERY_S, Account, OverheadBudget, account_of
 from harness.trace import WindowReport
 from tests import reading
 
@@ -157,3 +158,43 @@ def test_a_short_job_records_all_that_its_schedule_names(logdir: Path) -> None:
         assert window.report.window.cost_us == window.cost_us >= window.stall_us > 0
         assert set(window.stalls_us) == {"start_us", "begin_us", "stop_us", "export_us"}
         assert all(value > 0 for value in window.stalls_us.values())
+
+
+def test_a_debt_that_no_window_has_made_is_paid_within_hours() -> None:
+    """As of a machine that slept for a day while a window was written."""
+    clock = Clock()
+    budget = OverheadBudget(0.01, clock=clock)
+    clock.now = 1000.0
+    budget.spend(1.0)
+    budget.spend(86_400.0)
+    assert not budget.allows_a_window()
+    assert budget.overhead == pytest.approx(86_401 / 1000)
+    clock.now += RECOVERY_S + 100 * 1.0
+    assert budget.allows_a_window(), "the next one is not expected to cost a day"
+    resumed = OverheadBudget(0.01, Account(ran_s=1000.0, spent_s=86_401.0, latest_s=86_400.0), clock=clock)
+    assert resumed.wait_s <= 2 * RECOVERY_S
+
+
+def test_what_a_window_costs_is_what_the_usual_ones_do() -> None:
+    clock = Clock()
+    budget = OverheadBudget(0.01, clock=clock)
+    for cost in (1.0, 1.0, 1.0, 50.0):
+        budget.spend(cost)
+    clock.now = 100 * (53.0 + 1.0)
+    assert budget.allows_a_window()
+
+
+@pytest.mark.parametrize("active", [1, 2, 3, 5])
+@pytest.mark.parametrize("slow", ["warm-up", "first", "last"])
+def test_a_step_that_is_slow_for_a_reason_of_its_own_is_not_charged(active: int, slow: str, logdir: Path) -> None:
+    """An evaluation, a recompilation, a slow batch: here half a second, in steps of a few ms."""
+    windows: list[PublishedWindow] = []
+    schedule = Schedule(wait=12, warmup=2, active=active, repeat=1)
+    at = {"warm-up": 13, "first": 14, "last": 14 + active - 1}[slow]
+    with Profiler(logdir, RUN, schedule, CPU, on_window=windows.append, max_overhead=0.01) as profiler:
+        for step in range(14 + active + 2):
+            time.sleep(0.5 if step == at else 0.002)
+            profiler.step()
+    (window,) = windows
+    extra_us = window.cost_us - window.stall_us
+    assert extra_us < 250_000, "the half second is on the profiler's account"
