@@ -184,7 +184,7 @@ class _unreachable:
 
 
 class AgreedStop(StopSignals):
-    """SIGTERM or SIGINT at any rank ends the job on all of them, after the same step.
+    """SIGTERM, SIGINT or SIGHUP at any rank ends the job on all of them, after the same step.
 
     Args:
         store, rank, size: As for :class:`Meeting`.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import logging
+import os
 import shlex
 import shutil
 import sys
@@ -11,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self, TextIO
 
 from rich.console import Console
 from rich.markup import escape
@@ -27,6 +30,52 @@ REFRESH_S = 0.5
 """How often the bar is drawn; one drawing takes about a millisecond of the loop."""
 PLAIN_S = 10.0
 """How often a line is printed where there is no terminal."""
+
+
+class _Stream(io.FileIO):
+    """A descriptor of the terminal, a pipe or a file, whose reader may go and whose disk may fill: what it does not
+    take is lost, and raises nothing."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            written = super().write(data)
+        except OSError as error:
+            if error.errno in (errno.EIO, errno.EPIPE, errno.ENXIO, errno.ENODEV):
+                # Nobody will ever read it again, also of what libraries write there by themselves.
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, self.fileno())
+                os.close(nowhere)
+            return len(data)
+        # None is a pipe that is full and does not wait; what it took of the data is told by a number.
+        return len(data) if written is None else written
+
+
+@contextmanager
+def lasting() -> Iterator[None]:
+    """While entered, a terminal that is closed, or a reader that goes, ends nothing: see :class:`_Stream`."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _lasting(sys.stdout), _lasting(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        sys.stdout, sys.stderr = before
+
+
+def _lasting(stream: TextIO) -> TextIO:
+    """The same stream, so that nothing that is written to it raises; one that is no descriptor stays as it is."""
+    try:
+        raw = _Stream(stream.fileno(), "w", closefd=False)
+        stream.flush()
+    except (AttributeError, OSError, ValueError):
+        return stream
+    encoding = (stream.encoding or "utf-8").lower()
+    # A path that is no text in the terminal's encoding is no reason to fail either.
+    errors = "surrogateescape" if encoding == "utf-8" else "backslashreplace"
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), encoding, errors, line_buffering=raw.isatty() or stream is sys.stderr
+    )
 
 
 class Progress(Protocol):
@@ -186,6 +235,18 @@ class _LogFile(logging.FileHandler):
             super().close()
 
 
+class _Terminal(logging.Handler):
+    """Log lines above the bar, each in one piece however long it is, so that a command in it can be pasted."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            style = {logging.INFO: "blue", logging.WARNING: "yellow"}.get(record.levelno, "bold red")
+            level = f"[{style}]{record.levelname:<8}[/]"
+            err.print(f"{level} {plain(self.format(record))}", highlight=False, soft_wrap=True)
+        except Exception:
+            self.handleError(record)
+
+
 @contextmanager
 def logging_to(file: Path | None, *, rank: int | None = None) -> Iterator[None]:
     """Log lines of the harness: to the terminal, and with their times to ``file``.
@@ -193,14 +254,8 @@ def logging_to(file: Path | None, *, rank: int | None = None) -> Iterator[None]:
     Args:
         rank: Of a process beside rank 0, whose warnings alone are shown.
     """
-    from rich.logging import RichHandler
-
     logger = logging.getLogger("harness")
-    handlers: list[logging.Handler] = [
-        RichHandler(console=err, show_path=False, show_time=False, markup=False, highlighter=None)
-        if err.is_terminal
-        else logging.StreamHandler()
-    ]
+    handlers: list[logging.Handler] = [_Terminal() if err.is_terminal else logging.StreamHandler()]
     if rank is not None:
         handlers[0].setFormatter(logging.Formatter(f"rank {rank}: %(message)s"))
     if file is not None:

@@ -24,3 +24,7 @@ class UsageError(Exception):
 
 class DivergedError(ArithmeticError):
     """The loss is no longer finite."""
+
+
+class NotSavedError(Exception):
+    """A job came to its end, and its state is not on disk: what is missing, where the last good one is, what to do."""

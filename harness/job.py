@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from harness.checkpoint import Checkpoints
 from harness.config import Config, SlowConfig
 from harness.distributed import World
 from harness.errors import UsageError
+from harness.publish import Staging
 from harness.publish.retention import Keep, parse_bytes, parse_seconds
 from harness.record import Profiler, PublishedWindow, Schedule, TraceOptions
 from harness.record.slow import SlowSteps
@@ -95,6 +97,7 @@ def train(composed: DictConfig, config: Config, run: RunDirectory, world: World,
         histograms_every=config.logger.histograms_every,
         progress=progress,
         on_log=lambda step, metrics: run.update(step=step, metrics=metrics),
+        before_save=lambda step: run.update(step=step, metrics={}, every_s=0.0),
         world=world,
     )
     if saved:
@@ -106,6 +109,10 @@ def train(composed: DictConfig, config: Config, run: RunDirectory, world: World,
         resumed_from=first_step if config.resume else None,
         composition=lambda: made_of.parts() if (made_of := loop.composition()) is not None else (),
     )
+    for gone in run.abandoned:
+        # The staging of a run that never showed holds nothing.
+        with suppress(OSError):
+            Staging(gone.parent.parent, "/".join(gone.parts[-2:])).folder.rmdir()
     schedule = schema.schedule(config.profiler) if config.profiler.enabled else None
     profiler = _profiler(config, schedule, run, loop, trends, world)
 
@@ -117,9 +124,11 @@ def train(composed: DictConfig, config: Config, run: RunDirectory, world: World,
     if saved:
         run.manifest.resumed_from.append(first_step)
         log.info("resumed from step %d", first_step)
-    run.start()
+    with world.together():
+        if world.leads:
+            _keep_configuration(composed, run)
+        run.start()
     if world.leads:
-        _save_configuration(composed, run)
         _introduce(composed, run, logger, batch, model, parts.task)
     try:
         return loop.fit(profiler)
@@ -195,13 +204,27 @@ def _slow_steps(settings: SlowConfig) -> SlowSteps | None:
     return SlowSteps(settings.factor, steps=settings.steps, every_s=settings.every_s)
 
 
-def _save_configuration(composed: DictConfig, run: RunDirectory) -> None:
-    """The run's own copy of all that made it, as Hydra lays it down."""
-    folder = run.path / HYDRA
-    folder.mkdir(exist_ok=True)
-    OmegaConf.save(composed, folder / "config.yaml")
-    OmegaConf.save(HydraConfig.instance().cfg, folder / "hydra.yaml")
-    OmegaConf.save(OmegaConf.create(run.manifest.overrides), folder / resume.OVERRIDES)
+def _keep_configuration(composed: DictConfig, run: RunDirectory) -> None:
+    """The run's own copy of all that made it, as Hydra lays it down, before anybody sees the run.
+
+    Raises:
+        UsageError: where it cannot be written.
+    """
+    manifest = run.manifest
+    if run.is_new:
+        texts = {
+            "config.yaml": OmegaConf.to_yaml(composed),
+            "hydra.yaml": OmegaConf.to_yaml(HydraConfig.instance().cfg),
+            resume.OVERRIDES: OmegaConf.to_yaml(OmegaConf.create(manifest.overrides)),
+        }
+        try:
+            resume.keep(run.path, texts)
+        except OSError as error:
+            raise UsageError(
+                f"{run.path / HYDRA} cannot be written: {error}; make room, or choose another logdir"
+            ) from error
+    found = resume.checksums(run.path, manifest.overrides)
+    manifest.configuration = {**found, **(manifest.configuration or {}), "overrides": found["overrides"]}
 
 
 def _introduce(

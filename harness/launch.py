@@ -9,9 +9,11 @@ import signal
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from types import FrameType
 
 from harness import console
 from harness.errors import UsageError
+from harness.signals import wished
 
 SHUTDOWN_S = "120"
 """How long processes that were told to stop may take, with their step, their checkpoint and their last window."""
@@ -54,6 +56,13 @@ def run(arguments: Sequence[str], *, processes: int, max_restarts: int, threads:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    def closed(number: int, frame: FrameType | None) -> None:
+        # It comes from the kernel and from the shell, and the second must not end the wait for the processes' end.
+        signal.signal(number, signal.SIG_IGN)
+        raise SignalException("the terminal was closed", signal.Signals(number))
+
+    if signal.SIGHUP in wished():
+        signal.signal(signal.SIGHUP, closed)
     os.environ.setdefault("OMP_NUM_THREADS", str(threads or max(1, (os.cpu_count() or 1) // processes)))
     os.environ.setdefault("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", SHUTDOWN_S)
     # The processes say themselves what is wrong.
@@ -69,6 +78,8 @@ def run(arguments: Sequence[str], *, processes: int, max_restarts: int, threads:
             max_restarts=max_restarts,
             monitor_interval=0.1,
             logs_specs=DefaultLogsSpecs(log_dir=logs),
+            # Without SIGHUP, which may have to stay ignored.
+            signals_to_handle="SIGTERM,SIGINT,SIGQUIT",
         )
         try:
             elastic_launch(config, sys.executable)("-m", "harness.train", *arguments)
@@ -81,7 +92,7 @@ def run(arguments: Sequence[str], *, processes: int, max_restarts: int, threads:
 
 def _status(codes: Mapping[int, int]) -> int:
     """Of the exit statuses of ranks that failed, the one that says most; who was killed could not say so."""
-    for status in (2, 128 + signal.SIGTERM, 128 + signal.SIGINT):
+    for status in (2, 128 + signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGHUP):
         if status in codes.values():
             return status
     for rank, code in sorted(codes.items()):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import platform
 import re
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -23,7 +25,7 @@ import msgspec
 import harness
 from harness import locks
 from harness.errors import UsageError
-from harness.files import atomic_write, read_regular, remove_leftovers
+from harness.files import TEMPORARY, atomic_write, persistently, read_regular, remove_leftovers, sync_folder
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,9 @@ LOCK = ".lock"
 CHECKPOINTS = "checkpoints"
 PROFILE = "profile"
 HYDRA = ".hydra"
+LOG_FILE = "train.log"
+_NAME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9]{2}-[0-9]{2}-[0-9]{2}_[0-9a-f]{4}(_[0-9]{3}.*)?")
+"""Of a run's directory, as :mod:`harness.config` names it."""
 _WINDOW = re.compile(r"window_([0-9]{1,18})")
 """No job comes to a step of more digits; a name of thousands would be a number that takes long, or none at all."""
 
@@ -51,8 +56,11 @@ class Manifest(msgspec.Struct, kw_only=True, omit_defaults=False):
     updated: str
     command: str
     overrides: list[str]
+    """Those that hold now: the start's, with what resumptions have changed."""
     choices: dict[str, str]
     """What each group was set to: model, data, ..."""
+    configuration: dict[str, str] | None = None
+    """Checksums of what a resumption goes by: see :mod:`harness.resume`; None in runs of 0.1.0."""
     sweep: str | None = None
     world_size: int = 1
     device: str | None = None
@@ -92,39 +100,70 @@ class RunDirectory:
         self.manifest = manifest
         self.started = False
         self._lock: locks.Lock | None = None
+        self.is_new = True
+        """Whether no earlier life of it has shown."""
+        self.abandoned: list[Path] = []
+        """Directories beside it that killed starts had left, and that are gone now."""
         self._written = 0.0
 
     def __enter__(self) -> Self:
+        while not self._hold():
+            pass
+        self.is_new = not (self.path / MANIFEST).exists()
+        for folder in (self.path, self.path / CHECKPOINTS):
+            remove_leftovers(folder)
+        self.abandoned = remove_abandoned(self.path.parent)
+        return self
+
+    def _hold(self) -> bool:
+        """Make the directory and lock it; False where somebody took it for abandoned in between."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             self._lock = locks.take(self.path / LOCK)
-            self._is_new = not (self.path / MANIFEST).exists()
+        except FileNotFoundError:
+            if self.path.is_dir():
+                raise
+            return False
         except OSError as error:
             raise UsageError(f"{self.path} cannot be written: {error}; choose another logdir") from error
         if self._lock is None:
             raise UsageError(f"{self.path}: another process trains in this run; wait for it or end it")
-        for folder in (self.path, self.path / CHECKPOINTS):
-            remove_leftovers(folder)
-        return self
+        if self._lock.names(self.path / LOCK):
+            return True
+        self._lock.close()
+        return False
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.started and self.manifest.status == "running":
             self.finish("failed", repr(error))
-        if self._is_new and not self.started:
+        if self.is_new and not self.started:
             # Nothing of the run was begun: its folder goes, and its experiment's if nothing else is in it.
+            shutil.rmtree(self.path / HYDRA, ignore_errors=True)
+            (self.path / LOG_FILE).unlink(missing_ok=True)
             (self.path / LOCK).unlink()
             remove_empty(self.path, self._logdir)
         if self._lock is not None:
             self._lock.close()
 
     def start(self) -> None:
-        """Begin the run for all to see."""
+        """Begin the run for all to see.
+
+        Raises:
+            UsageError: where its manifest cannot be written, without which nobody could go on with it.
+        """
+        if (problem := self.write()) is not None:
+            raise UsageError(
+                f"{self.path / MANIFEST} cannot be written: {problem}; make room, or choose another logdir"
+            )
         self.started = True
         if self._lock is not None:
             self._lock.warn()
-        self.write()
+        for folder in list(self.path.absolute().parents)[:3]:
+            sync_folder(folder)
+        # The first figures are not long in coming, and a reader waits for them.
+        self._written = -math.inf
 
     def update(self, *, step: int, metrics: dict[str, float], every_s: float = 5.0) -> None:
         """Note how far the run is, on disk at most every ``every_s`` seconds."""
@@ -133,15 +172,15 @@ class RunDirectory:
         if time.monotonic() - self._written >= every_s:
             self.write()
 
-    def finish(self, status: Status, error: str | None = None) -> None:
-        """Write the run's last word."""
+    def finish(self, status: Status, error: str | None = None) -> str | None:
+        """Write the run's last word, if need be in several tries; why it is not on disk, None where it is."""
         self.started = True
         self.manifest.status = status
         self.manifest.error = error
-        self.write()
+        return persistently(self.write)
 
-    def write(self) -> None:
-        """Rewrite ``run.json``; a full disk is logged, not raised."""
+    def write(self) -> str | None:
+        """Rewrite ``run.json``; what a full disk says is logged and comes back, not raised."""
         self._written = time.monotonic()
         self.manifest.updated = now()
         try:
@@ -149,6 +188,8 @@ class RunDirectory:
                 file.write(msgspec.json.format(msgspec.json.encode(self.manifest), indent=2))
         except OSError as error:
             log.warning("%s could not be written: %s", self.path / MANIFEST, error)
+            return str(error)
+        return None
 
 
 class FollowedRun(RunDirectory):
@@ -162,8 +203,53 @@ class FollowedRun(RunDirectory):
     ) -> None:
         return None
 
-    def write(self) -> None:
+    def start(self) -> None:
+        self.started = True
+
+    def write(self) -> str | None:
         self._written = time.monotonic()
+        return None
+
+
+def remove_abandoned(experiment: Path) -> list[Path]:
+    """Remove directories of runs that never showed, since they were killed in their start; those that are gone.
+
+    Such a one has a run's name, nothing but what a start makes before ``run.json``, and nobody who holds it.
+    """
+    gone = []
+    for run in experiment.iterdir():
+        with suppress(OSError):
+            if _NAME.fullmatch(run.name) and run.is_dir() and not run.is_symlink() and _never_showed(run):
+                _remove_unheld(run, experiment)
+                if not run.exists():
+                    gone.append(run)
+    return gone
+
+
+def _never_showed(run: Path) -> bool:
+    made = (LOCK, HYDRA, LOG_FILE)
+    return all(path.name in made or path.name.endswith(TEMPORARY) for path in run.iterdir())
+
+
+def _remove_unheld(run: Path, experiment: Path) -> None:
+    if not (run / LOCK).exists():
+        remove_empty(run, experiment)
+        return
+    # Where nobody can tell, it may be another host's.
+    if locks.is_held(run / LOCK) is not False or (lock := locks.take(run / LOCK)) is None:
+        return
+    try:
+        if _never_showed(run):
+            for path in run.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                elif path.name != LOCK:
+                    path.unlink()
+            # Last, since whoever begins a run here looks for it.
+            (run / LOCK).unlink()
+            run.rmdir()
+    finally:
+        lock.close()
 
 
 def remove_empty(folder: Path, logdir: Path) -> None:
@@ -187,7 +273,7 @@ def read_manifest(run: Path) -> Manifest:
     except (FileNotFoundError, NotADirectoryError):
         why = f"there is no {MANIFEST} in it" if run.is_dir() else "there is no such directory"
         raise UsageError(f"{run} is no run: {why}") from None
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
     if manifest.status == "running" and not _is_held(run, manifest):
         manifest.status = "killed"

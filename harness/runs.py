@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -180,13 +181,21 @@ def show_sweep(logdir: Path, sweep: str | None) -> list[Row]:
     said = f"{done} of {len(rows)} runs completed."
     if any(row.pareto for row in rows):
         said += " ● no other run is both faster and of less loss."
-    console.out.print(f"{said} Compare them: {console.command(f'board {logdir}')}", highlight=False)
+    _say(said, "Compare them", console.command(f"board {shlex.quote(str(logdir))}"))
     if done < len(rows):
+        # Hydra's grammar takes longer to import than a list of runs to print.
+        from harness import resume
+
         # What failed before its first step fails again unless something is given that mends it.
-        mended = " KEY=VALUE" if any(row.status == "failed" and not row.step for row in rows) else ""
-        again = console.command(f"train -m resume={rows[0].sweep}{mended}")
-        console.out.print(f"Go on with it: {again}", highlight=False)
+        mended = ["KEY=VALUE"] if any(row.status == "failed" and not row.step for row in rows) else []
+        _say("", "Go on with it", resume.sweep_command(str(rows[0].sweep), logdir, *mended))
     return rows
+
+
+def _say(said: str, what: str, command: str) -> None:
+    """A command is printed in one piece, to be pasted."""
+    text = f"{console.plain(f'{said} {what}'.strip())}: {console.plain(command)}"
+    console.out.print(text, highlight=False, soft_wrap=True)
 
 
 def peak_mib(metrics: Mapping[str, float]) -> float | None:

@@ -34,10 +34,12 @@ def show_run(run: Path, summary: Summary) -> None:
     if summary.windows:
         last = summary.windows[-1]
         table.add_row(
-            "windows", f"{len(summary.windows)}, the last at step {last.first_step}: {console.path(last.path)}"
+            "windows",
+            f"{len(summary.windows)}, the last at step {last.first_step}: {console.plain(console.path(last.path))}",
         )
-    table.add_row("run", console.path(run))
-    table.add_row("look at it", console.command(f"board {shlex.quote(console.path(run.parent.parent))} --open"))
+    table.add_row("run", console.plain(console.path(run)))
+    look = console.command(f"board {shlex.quote(console.path(run.parent.parent))} --open")
+    table.add_row("look at it", console.plain(look))
     if summary.windows:
         table.add_row("first", "the tab Windows: what bounds the step, and what to do about it")
     console.out.print(table)

@@ -2,7 +2,7 @@
 
 ::
 
-    <logdir>/<experiment>/<sweep>.sweep.json     the arguments of the command
+    <logdir>/<experiment>/<sweep>.sweep.json     the arguments that hold, replaced as a whole
     <logdir>/<experiment>/<sweep>_000_<overrides>/    a run for each job
 """
 
@@ -11,19 +11,22 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from glob import escape
 from pathlib import Path
 
 import msgspec
 
+from harness import overrides, resume
 from harness.errors import UsageError
-from harness.files import atomic_write, read_regular
-from harness.run import Manifest, read_manifest
+from harness.files import atomic_write, read_regular, remove_leftovers
+from harness.run import MANIFEST, Manifest, read_manifest
 from harness.runs import peak_mib
 
 SUFFIX = ".sweep.json"
-MULTIRUN = ("-m", "--multirun")
 HYDRAS_OWN = "multirun.yaml"
 """The configuration of the newest sweep in an experiment's folder."""
+LEFT_S = 3600.0
+"""No sweep's file takes so long to write: what is older, a killed process has left."""
 WORST = 1e9
 """A job over the memory limit is worse than any other by this much, and the worse the further it is over."""
 
@@ -36,13 +39,19 @@ class Sweep(msgspec.Struct, kw_only=True):
 
 
 def save(folder: Path, sweep: Sweep) -> None:
-    """Keep it in the experiment's folder, unless it is there."""
+    """Keep it in the experiment's folder, before any of its jobs begins.
+
+    Raises:
+        UsageError: where it cannot be written, without which nobody could go on with the sweep.
+    """
     path = folder / f"{sweep.id}{SUFFIX}"
-    if path.exists():
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as file:
-        file.write(msgspec.json.format(msgspec.json.encode(sweep), indent=2))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(folder, older_than_s=LEFT_S)
+        with atomic_write(path) as file:
+            file.write(msgspec.json.format(msgspec.json.encode(sweep), indent=2))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error}; make room, or choose another logdir") from error
 
 
 def was_begun(folder: Path, sweep: str, logdir: Path) -> bool:
@@ -67,45 +76,58 @@ def resumed(arguments: Sequence[str]) -> tuple[list[str], str | None]:
     Raises:
         UsageError: where there is no such sweep.
     """
-    named = [text.partition("=")[2] for text in arguments if text.startswith("resume=")]
-    if not named or named[-1] in ("", "null"):
+    named = [text for text in arguments if overrides.key(text) == "resume"]
+    if not named or (wanted := overrides.path(named[-1])) is None:
         return list(arguments), None
-    given = [text for text in arguments if not text.startswith("resume=")]
-    path = _find(named[-1].strip("'\""), given)
+    given = [text for text in arguments if overrides.key(text) != "resume"]
+    path = _find(wanted, given)
     try:
         saved = msgspec.json.decode(read_regular(path), type=Sweep)
     except (OSError, msgspec.MsgspecError) as error:
-        raise UsageError(f"resume={named[-1]}: {path} cannot be read: {error}") from error
-    where = "logdir="
-    kept = [text for text in saved.arguments if not text.startswith(where)]
-    again = [text for text in given if text not in MULTIRUN and not text.startswith(where)]
-    return [*kept, f"{where}{path.parent.parent}", *again], saved.id
+        raise UsageError(f"resume={wanted}: {path} cannot be read: {error}") from error
+    if f"{saved.id}{SUFFIX}" != path.name:
+        raise UsageError(f"resume={wanted}: {path} is the file of another sweep, {saved.id}; put its own back")
+    kept = [text for text in saved.arguments if overrides.key(text) != "logdir"]
+    again = [text for text in given if text not in overrides.MULTIRUN and overrides.key(text) != "logdir"]
+    return [*kept, overrides.assign("logdir", path.parent.parent), *again], saved.id
 
 
 def _find(text: str, given: Sequence[str]) -> Path:
-    logdir = next((t.partition("=")[2] for t in reversed(given) if t.startswith("logdir=")), "tb_logs")
+    named = [found for t in given if overrides.key(t) == "logdir" and (found := overrides.path(t)) is not None]
+    logdirs = [Path(named[-1])] if named else [path for path in Path().iterdir() if path.is_dir()]
     beside = Path(f"{text.rstrip('/')}{SUFFIX}")
     if beside.is_file():
         return beside
     with suppress(UsageError):
         manifest = read_manifest(Path(text))
-        found = Path(os.path.abspath(text)).parent / f"{manifest.sweep}{SUFFIX}"
-        if found.is_file():
-            return found
-    found_ones = sorted(Path(logdir).glob(f"*/{text}{SUFFIX}")) if text and "/" not in text else []
+        of_run = Path(os.path.abspath(text)).parent / f"{manifest.sweep}{SUFFIX}"
+        if of_run.is_file():
+            return of_run
+    wanted = f"*/{escape(text)}{SUFFIX}"
+    found_ones = [path for logdir in logdirs for path in logdir.glob(wanted)] if "/" not in text else []
     if found_ones:
         return found_ones[0]
-    known = sorted(Path(logdir).glob(f"*/*{SUFFIX}"))[-3:]
+    known = sorted((path for logdir in logdirs for path in logdir.glob(f"*/*{SUFFIX}")), key=lambda path: path.name)[
+        -3:
+    ]
+    where = logdirs[0] if named else "the logdirs of this folder; give logdir= for another"
     there = f"; there are {', '.join(str(path).removesuffix(SUFFIX) for path in known)}" if known else ""
-    raise UsageError(f"resume={text}: there is no such sweep in {logdir}{there}; leave out -m to go on with one run")
+    raise UsageError(f"resume={text}: there is no such sweep in {where}{there}; leave out -m to go on with one run")
 
 
 def earlier_life(run: Path) -> Manifest | None:
-    """Of a job that was begun when its sweep ran before; None for a new one."""
-    try:
-        return read_manifest(run)
-    except UsageError:
+    """Of a job that was begun when its sweep ran before; None for a new one.
+
+    Raises:
+        UsageError: where what it has left is damaged, and going on could make another job of it.
+    """
+    if not (run / MANIFEST).exists():
         return None
+    manifest = read_manifest(run)
+    # A job of 0.1.0 goes by what its sweep says alone.
+    if manifest.configuration is not None:
+        resume.require_whole(run, manifest)
+    return manifest
 
 
 def objective(

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from signal import SIGTERM
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -25,11 +25,13 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from harness import completion, console, distributed, launch, misspelt, resume, sweep, sweep_figure
+from harness import completion, console, distributed, launch, misspelt, overrides, resume, sweep, sweep_figure
 from harness import config as schema
 from harness.distributed import World
-from harness.errors import DivergedError, UsageError
+from harness.errors import DivergedError, NotSavedError, UsageError
 from harness.run import (
+    LOG_FILE,
+    MANIFEST,
     FollowedRun,
     Manifest,
     RunDirectory,
@@ -43,9 +45,11 @@ from harness.run import (
 from harness.runs import Row, show_sweep
 from harness.summary import show_run
 
+if TYPE_CHECKING:
+    from harness.trainer import Summary
+
 log = logging.getLogger(__name__)
 
-LOG_FILE = "train.log"
 GROUPS = ("model", "data", "task", "optimizer", "scheduler", "strategy", "profiler", "experiment")
 
 
@@ -57,8 +61,13 @@ def main(arguments: list[str] | None = None, *, prog: str = "harness train") -> 
     """Run Hydra's command line.
 
     Returns:
-        The exit status: 0 done, 1 failed, 2 bad usage or input, 130 or 143 interrupted.
+        The exit status: 0 done, 1 failed, 2 bad usage or input, 129, 130 or 143 interrupted.
     """
+    with console.lasting():
+        return _main(arguments, prog)
+
+
+def _main(arguments: list[str] | None, prog: str) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     wants_traceback = _Single.wants_traceback = "HYDRA_FULL_ERROR" in os.environ
     failed = False
@@ -92,12 +101,13 @@ def _run_hydra(prog: str, arguments: list[str]) -> None:
     schema.register()
     world = _Single.world
     name = schema.name_this_run(lambda name: world.agree("run", name))
-    in_sweep = bool(set(sweep.MULTIRUN) & set(arguments))
+    in_sweep = bool(set(overrides.MULTIRUN) & set(arguments))
     if in_sweep and world.joined:
         raise UsageError("a sweep starts the processes of each of its runs itself: harness train -m trainer.devices=N")
     _Single.began, _Single.error, NoteSweep.logdir, NoteSweep.errors = False, None, None, ()
-    if (path := world.earlier_path()) is not None:
-        arguments = [*arguments, f"resume={path}"]
+    NoteSweep.unsaved = None
+    if (path := world.earlier_path()) is not None and (Path(path) / MANIFEST).exists():
+        arguments = [*arguments, overrides.assign("resume", path)]
     if in_sweep:
         arguments, before = sweep.resumed(arguments)
         name = before or name
@@ -150,11 +160,16 @@ class NoteSweep(Callback):
     folder: Path
     errors: Sequence[str] = ()
     """Of its runs, as its table has told them."""
+    unsaved: UsageError | None = None
 
     def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
         NoteSweep.logdir = Path(config.logdir)
         NoteSweep.folder = NoteSweep.logdir / config.name
-        sweep.save(NoteSweep.folder, NoteSweep.sweep)
+        try:
+            sweep.save(NoteSweep.folder, NoteSweep.sweep)
+        except UsageError as error:
+            # Hydra makes a warning of what a callback raises.
+            NoteSweep.unsaved = error
 
 
 def _draw(rows: Sequence[Row], folder: Path) -> None:
@@ -187,11 +202,13 @@ def job(composed: DictConfig) -> float | None:
     """Train what Hydra composed; a sweeper gets the evaluation's loss, or the training's.
 
     Raises:
-        InterruptedRun: where SIGTERM or SIGINT ended it.
+        InterruptedRun: where SIGTERM, SIGINT or SIGHUP ended it.
     """
     _Single.began = True
     if HydraConfig.get().mode == RunMode.MULTIRUN:
-        return _job(composed)
+        # A worker of a launcher has a terminal of its own.
+        with console.lasting():
+            return _job(composed)
     try:
         return _job(composed)
     except Exception as error:
@@ -204,6 +221,9 @@ def _job(composed: DictConfig) -> float | None:
     world = _Single.world
     path = Path(settings.runtime.output_dir)
     in_sweep = settings.mode == RunMode.MULTIRUN
+    if NoteSweep.unsaved is not None:
+        remove_empty(path, Path(composed.logdir))
+        raise NoteSweep.unsaved
     if in_sweep and (life := sweep.earlier_life(path)) is not None:
         if life.status == "completed":
             console.err.print(f"{console.plain(life.id)} was completed before: skipped", highlight=False)
@@ -227,7 +247,7 @@ def _job(composed: DictConfig) -> float | None:
         started=now(),
         updated=now(),
         command=command_line(),
-        overrides=[text for text in settings.overrides.task if not text.startswith(("resume=", "sweep="))],
+        overrides=[text for text in settings.overrides.task if overrides.key(text) not in resume.NEVER_KEPT],
         choices={group: str(settings.runtime.choices.get(group)) for group in GROUPS},
         sweep=composed.sweep,
         world_size=world.size,
@@ -237,7 +257,7 @@ def _job(composed: DictConfig) -> float | None:
     before = read_manifest(path) if composed.resume is not None else None
     if before is not None:
         manifest.resumed_from, manifest.started = before.resumed_from, before.started
-        manifest.metrics = before.metrics
+        manifest.metrics, manifest.configuration = before.metrics, before.configuration
     with ExitStack() as held:
         with world.together():
             kind = RunDirectory if world.leads else FollowedRun
@@ -261,19 +281,41 @@ def _job(composed: DictConfig) -> float | None:
                     "failed", str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
                 )
             raise
-        if summary.stopped_by is not None:
-            run.finish("interrupted")
-            log.info(
-                "%s: stopped after step %d, all saved; go on with: harness train resume=%s",
-                summary.stopped_by.name,
-                summary.step,
-                console.path(path),
-            )
-            raise InterruptedRun(128 + summary.stopped_by)
-        run.finish("completed")
+        _end(run, world, summary)
     if not in_sweep and world.leads:
         show_run(path, summary)
     return _objective(composed, {**run.manifest.metrics, **summary.metrics})
+
+
+def _end(run: RunDirectory, world: World, summary: Summary) -> None:
+    """Write the last word of a run that has come to its end or was stopped, and say no more than what is on disk.
+
+    Raises:
+        InterruptedRun: where a signal has stopped it.
+        NotSavedError: on all ranks, where its state or its last word is not on disk.
+    """
+    stop = summary.stopped_by
+    ended = f"{stop.name}: stopped after step {summary.step}" if stop is not None else f"step {summary.step} is done"
+    again = f"make room and go on with: {resume.command(run.path)}"
+    if summary.unsaved is not None:
+        problem = f"{ended}, but its state is not on disk: {summary.unsaved}; {again}"
+        run.finish("failed", problem)
+        raise NotSavedError(problem)
+    unwritten = world.gather(run.finish("completed" if stop is None else "interrupted"))[0]
+    if unwritten is not None:
+        state = "its state is saved" if summary.saved else "nothing of it is saved, since checkpoints are off"
+        raise NotSavedError(
+            f"{ended}; {state}, but {run.path / MANIFEST} could not be written ({unwritten}), and `harness runs` will "
+            f"say that it was killed; {again}"
+        )
+    if stop is None:
+        return
+    if summary.saved:
+        saved = f"all saved; go on with: {resume.command(run.path)}"
+    else:
+        saved = "nothing saved, since checkpoints are off (checkpoint.enabled=false)"
+    log.info("%s: stopped after step %d, %s", stop.name, summary.step, saved)
+    raise InterruptedRun(128 + stop)
 
 
 def _objective(composed: DictConfig, metrics: Mapping[str, float]) -> float | None:
@@ -290,11 +332,10 @@ def _launch(composed: DictConfig, path: Path, processes: int) -> float | None:
         *(argument for folder in folders for argument in ("--config-dir", folder.path)),
         *settings.overrides.task,
     ]
-    quoted = str(path.absolute()).replace("\\", "\\\\").replace("'", "\\'")
     if composed.resume is None:
-        arguments.append(f"hydra.run.dir='{quoted}'")
-    elif not any(text.startswith("resume=") for text in arguments):
-        arguments.append(f"resume='{quoted}'")
+        arguments.append(overrides.assign("hydra.run.dir", path.absolute()))
+    elif not any(overrides.key(text) == "resume" for text in arguments):
+        arguments.append(overrides.assign("resume", path.absolute()))
     # Which is there for Hydra's sake, unless the user wants it.
     hidden = None if _Single.wants_traceback else os.environ.pop("HYDRA_FULL_ERROR", None)
     try:
@@ -317,7 +358,7 @@ def _report(error: Exception) -> int:
     """Say what went wrong, briefly where it is the user's to mend, and once for all ranks; the exit status."""
     if not _Single.world.leads and isinstance(error, UsageError | HydraException | OmegaConfBaseException):
         return 2
-    if isinstance(error, DivergedError) and not _Single.world.leads:
+    if isinstance(error, DivergedError | NotSavedError) and not _Single.world.leads:
         return 1
     if isinstance(error, UsageError | HydraException | OmegaConfBaseException):
         explained = misspelt.explain(error, schema.CONF)
@@ -331,7 +372,7 @@ def _report(error: Exception) -> int:
         hidden = isinstance(error, UsageError) and error.__cause__ is not None
         console.error(message + ("\n(HYDRA_FULL_ERROR=1 shows where)" if hidden else ""))
         return 2
-    if isinstance(error, DivergedError):
+    if isinstance(error, DivergedError | NotSavedError):
         if str(error) not in NoteSweep.errors:
             console.error(error)
         return 1

@@ -6,7 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from signal import Signals
 from types import MappingProxyType
@@ -23,6 +23,7 @@ from harness.console import Progress
 from harness.data import Batch, Loader, to_device
 from harness.distributed import World
 from harness.errors import DivergedError, UsageError
+from harness.files import persistently
 from harness.record import Profiler, PublishedWindow, span
 from harness.record.composition import Composition, composition
 from harness.signals import StopSignals
@@ -69,6 +70,10 @@ class Summary:
     windows: list[PublishedWindow]
     stopped_by: Signals | None
     """The signal that ended the job before its time."""
+    saved: bool
+    """Whether the state of :attr:`step` is on disk, from which a resumption goes on."""
+    unsaved: str | None
+    """Why it is not, although it was to be, and what is."""
 
 
 @dataclass(kw_only=True)
@@ -83,7 +88,13 @@ class _Interval:
     """Seconds in which the loop waited for a batch."""
     paused: float = 0.0
     """Seconds between steps that are no training: evaluations, checkpoints."""
+    trained: float = 0.0
+    """Seconds of training before the process began, where the job was resumed in the middle of the interval."""
     losses: list[float] = field(default_factory=list)
+
+    def seconds(self, until: float) -> float:
+        """Of training, from its beginning."""
+        return until - self.started - self.paused
 
 
 class Trainer:
@@ -115,6 +126,7 @@ class Trainer:
         histograms_every: Steps between two histograms of all parameters; None writes none.
         progress: Told of every step that is worth showing.
         on_log: Called with the step and the newest scalars.
+        before_save: Called with the step before its checkpoint is written.
         world: This process among those of the job.
     """
 
@@ -142,6 +154,7 @@ class Trainer:
         histograms_every: int | None = None,
         progress: Progress,
         on_log: Callable[[int, dict[str, float]], None] = lambda step, metrics: None,
+        before_save: Callable[[int], None] = lambda step: None,
         world: World | None = None,
     ) -> None:
         self.state = State()
@@ -175,10 +188,13 @@ class Trainer:
         self._histograms_every = histograms_every
         self._progress = progress
         self._on_log = on_log
+        self._before_save = before_save
 
         self._due = 0
         self._show_at = 0.0
         self._interval = _Interval()
+        self._stands_since: float | None = None
+        """When the loop stopped for an evaluation or a checkpoint; None while it runs."""
         self._unread: list[Tensor] = []
         self._grad_norm: Tensor | None = None
         self._composition: Composition | None = None
@@ -224,6 +240,10 @@ class Trainer:
         else:
             torch.manual_seed(torch.initial_seed() + self.state.step)
         self._saved_step = self.state.step
+        # Those of 0.1.0 know nothing of the interval in which they were saved.
+        if (interval := saved.get("interval")) is not None:
+            amount = interval["amount"] // self._world.size
+            self._interval = _Interval(**{**interval, "amount": amount})
 
     def rehearse(self) -> Batch:
         """Run the model on the first batch, before anything of the run is written; that batch, on the device.
@@ -254,7 +274,7 @@ class Trainer:
         return batch
 
     def fit(self, profiler: Profiler) -> Summary:
-        """Train up to ``max_steps``, or until SIGTERM or SIGINT, and leave everything saved.
+        """Train up to ``max_steps``, or until a signal wants it to stop, and leave everything saved.
 
         Args:
             profiler: Begins at :attr:`state`'s step.
@@ -271,7 +291,7 @@ class Trainer:
                 with profiler:
                     self._loop(profiler, stop)
                     profiler.end_window()
-                    self._finish(stop.received)
+                    unsaved = self._finish(stop.received)
                     if stop.received is not None:
                         # Whoever sent it may not wait for long; what is late, the publisher does by itself.
                         profiler.drain_s = min(profiler.drain_s, STOPPED_DRAIN_S)
@@ -286,6 +306,8 @@ class Trainer:
             metrics=dict(self._metrics),
             windows=self._windows,
             stopped_by=stop.received,
+            saved=self._saved_step == self.state.step,
+            unsaved=unsaved,
         )
 
     def composition(self) -> Composition | None:
@@ -314,7 +336,8 @@ class Trainer:
 
     def _loop(self, profiler: Profiler, stop: StopSignals) -> None:
         self._model.train()
-        self._interval = _Interval()
+        # What had come together when a resumed job was saved goes on; restored, it began at no time of this process.
+        self._interval.started = time.perf_counter() - self._interval.trained
         self._due = self._next_due()
         with closing(self._train.stream(self.state.batches)) as batches:
             self._steps(batches, profiler, stop)
@@ -409,12 +432,11 @@ class Trainer:
             self._progress.show(step, {})
         self._show_at = time.perf_counter() + SHOW_S
         if (self._eval_due or self._save_due) and not profiler.in_window:
-            paused = time.perf_counter()
-            if self._eval_due:
-                self._evaluate()
-            if self._save_due:
-                self._save()
-            self._interval.paused += time.perf_counter() - paused
+            with self._standing():
+                if self._eval_due:
+                    self._evaluate()
+                if self._save_due:
+                    self._save()
         self._due = self._next_due()
 
     def _next_due(self) -> int:
@@ -425,11 +447,42 @@ class Trainer:
         periods = (self._log_every, self._eval_every, self._checkpoint_every)
         return min(step - step % period + period for period in periods if period)
 
-    def _finish(self, stopped_by: Signals | None) -> None:
+    @contextmanager
+    def _standing(self) -> Iterator[None]:
+        """Around what is no training; its time counts for no step."""
+        self._stands_since = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._interval.paused += time.perf_counter() - self._stands_since
+            self._stands_since = None
+
+    def _finish(self, stopped_by: Signals | None) -> str | None:
+        """Log, evaluate and save the last step; why its state is not on disk, and what is, None where it is."""
+        self._read_losses()
+        interval = self._interval
+        self._stands_since = time.perf_counter()
         self._log()
         if stopped_by is None and self._evaluated_step != self.state.step:
             self._evaluate()
-        self._save()
+        if not _is_multiple(self.state.step, self._log_every):
+            # The point that was just logged is one of this life alone: who goes on logs the whole interval.
+            self._interval = interval
+        # Whether the newest save has failed, rank 0 knows, and all of them have to try it again together.
+        self._saved_step = self._world.gather(self._saved_step)[0]
+        problem = self._world.gather(self._save(last=True))[0]
+        if problem is None or self._checkpoints is None:
+            return None
+        self._saved_step = -1
+        told: str = self._world.gather(self._told(problem) if self._world.leads else None)[0]
+        return told
+
+    def _told(self, problem: str) -> str:
+        """What a person has to know where the last state could not be saved."""
+        assert self._checkpoints is not None
+        good = self._checkpoints.newest_whole()
+        there = f"the last good one is {good}" if good is not None else "there is no good one before it"
+        return f"its checkpoint could not be written ({problem}); {there}"
 
     def _read_losses(self) -> None:
         """Bring the losses that are still on the device here, as means of all ranks, and stop at one that is not
@@ -445,17 +498,20 @@ class Trainer:
         self._unread.clear()
         for offset, loss in enumerate(losses):
             if not math.isfinite(loss):
-                self._keep_diverged()
                 raise DivergedError(
-                    f"the loss of step {first + offset} is {loss}; training stops. The state is kept in "
-                    f"checkpoints/{DIVERGED}; the checkpoints before it are untouched. A lower learning rate, "
-                    "trainer.grad_clip, or bf16 in place of fp16 may help"
+                    f"the loss of step {first + offset} is {loss}; training stops. {self._keep_diverged()}. A lower "
+                    "learning rate, trainer.grad_clip, or bf16 in place of fp16 may help"
                 )
         self._interval.losses += losses
 
-    def _keep_diverged(self) -> None:
-        if self._checkpoints is not None:
-            self._save_as(None)
+    def _keep_diverged(self) -> str:
+        """Save the state that has diverged; where it is."""
+        if self._checkpoints is None:
+            return "Checkpoints are off, so its state is not kept"
+        if (problem := self._save_as(None, last=True)) is not None:
+            return f"Its state could not be kept ({problem}); the checkpoints before it are untouched"
+        name = DIVERGED.removesuffix(".pt") if self._strategy.sharded else DIVERGED
+        return f"The state is kept in checkpoints/{name}; the checkpoints before it are untouched"
 
     def _log(self, figures: Mapping[str, float] = MappingProxyType({})) -> None:
         """Write the interval's curves, and ``figures`` with them: each event by itself takes the loop some time."""
@@ -463,7 +519,7 @@ class Trainer:
         interval, self._interval = self._interval, _Interval()
         if not interval.steps:
             return
-        seconds = self._interval.started - interval.started - interval.paused
+        seconds = interval.seconds(self._interval.started)
         metrics: dict[str, float] = {}
         if interval.losses:
             metrics["train/loss"] = sum(interval.losses) / len(interval.losses)
@@ -533,35 +589,54 @@ class Trainer:
         if metrics:
             self._publish(metrics)
 
-    def _save(self) -> None:
+    def _save(self, *, last: bool = False) -> str | None:
+        """Write the checkpoint of this step unless it is there; why it could not be, as far as this rank knows.
+
+        Args:
+            last: Nothing comes after it, so it is tried again and again.
+        """
         self._save_due = False
         if self._checkpoints is None or self._saved_step == self.state.step:
-            return
+            return None
         self._read_losses()
-        self._saved_step = self.state.step
-        self._save_as(self.state.step)
+        # What others are told of the run, its curves included, is never behind what it can go on from.
+        self._before_save(self.state.step)
         self._logger.flush()
+        problem = self._save_as(self.state.step, last=last)
+        if problem is None:
+            self._saved_step = self.state.step
+        return problem
 
-    def _save_as(self, step: int | None) -> None:
+    def _save_as(self, step: int | None, *, last: bool = False) -> str | None:
         """Write the checkpoint of ``step``, or the one of a job that has diverged; every rank's to call."""
-        assert self._checkpoints is not None
-        state = self._snapshot()
-        if self._strategy.sharded:
-            self._checkpoints.save_sharded(
-                state,
-                lambda folder: self._strategy.save(folder, self._optimizer),
-                name=DIVERGED.removesuffix(".pt") if step is None else None,
-                step=self.state.step,
-                best_step=self.state.best_step,
-                world=self._world,
-            )
-        elif not self._world.leads:
+        checkpoints, state = self._checkpoints, self._snapshot()
+        assert checkpoints is not None
+        checkpoints.closing = last
+        best = self.state.best_step
+
+        def attempt() -> str | None:
+            if self._strategy.sharded:
+                checkpoints.save_sharded(
+                    state,
+                    lambda folder: self._strategy.save(folder, self._optimizer),
+                    name=DIVERGED.removesuffix(".pt") if step is None else None,
+                    step=self.state.step,
+                    best_step=best,
+                    world=self._world,
+                )
+            elif step is None:
+                checkpoints.save_aside(DIVERGED, state)
+            else:
+                checkpoints.save(state, step=step, best_step=best)
+            if checkpoints.problem is not None and last and self._world.leads:
+                # Older ones than are kept may be in the way of the last.
+                checkpoints.tidy(best)
+            return checkpoints.problem
+
+        if not self._strategy.sharded and not self._world.leads:
             # It holds what rank 0 does, and waits for it no earlier than at the next collective.
-            return
-        elif step is None:
-            self._checkpoints.save_aside(DIVERGED, state)
-        else:
-            self._checkpoints.save(state, step=step, best_step=self.state.best_step)
+            return None
+        return persistently(attempt) if last else attempt()
 
     @property
     def _global_batch(self) -> int:
@@ -576,11 +651,18 @@ class Trainer:
             "scaler": None if self._scaler is None else self._scaler.state_dict(),
             "global_batch": self._global_batch,
             "random": self._world.gather(checkpoint.random_state()),
+            "interval": self._gathered(),
         }
         if not self._strategy.sharded:
             state["model"] = self._model.state_dict()
             state["optimizer"] = None if self._optimizer is None else self._optimizer.state_dict()
         return state
+
+    def _gathered(self) -> dict[str, Any]:
+        """What has come together of the interval, for whoever goes on in the middle of it; times as rank 0's."""
+        interval = vars(self._interval) | {"amount": self._interval.amount * self._world.size}
+        interval["trained"] = self._interval.seconds(self._stands_since or time.perf_counter())
+        return {name: value for name, value in interval.items() if name not in ("started", "paused")}
 
     def _make_autocast(self) -> AbstractContextManager[Any]:
         if self._precision == "fp32" or self._strategy.casts:

@@ -47,7 +47,10 @@ def _require_listener(run: Path) -> None:
     status = read_manifest(run).status
     if status == "running":
         raise UsageError(f"{run}: the job's profiler is off (profiler=none), has failed, or has not begun yet")
-    raise UsageError(f"{run} is not running, it is {status}; go on with it: harness train resume={run}")
+    # Hydra's grammar takes a while to import, and only this needs it.
+    from harness import resume
+
+    raise UsageError(f"{run} is not running, it is {status}; go on with it: {resume.command(run)}")
 
 
 def _wait(run: Path, request: Request, timeout_s: float) -> Path:

@@ -8,6 +8,7 @@ import random
 import signal
 import struct
 import time
+import zipfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -72,6 +73,105 @@ def test_the_best_stays_beside_the_newest(tmp_path: Path) -> None:
     save(checkpoints, 30, best=30)
     assert tree(checkpoints.directory) == ["best.pt", "step_00000025.pt", "step_00000030.pt"]
     assert load(checkpoints.directory / "best.pt")["state"]["step"] == 30
+
+
+def damage(path: Path) -> None:
+    """A byte in the middle, where the data are."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def foreign(path: Path) -> None:
+    torch.save({"model": {}}, path)
+
+
+def copied(path: Path) -> None:
+    """Of an earlier step, under a later name."""
+    torch.save({"format": 2, **state(3)}, path)
+
+
+@pytest.mark.parametrize("keep", [1, 2])
+@pytest.mark.parametrize("how", [damage, foreign, copied, lambda path: path.write_bytes(b""), Path.unlink])
+def test_what_cannot_be_gone_on_from_pushes_out_nothing_that_can(
+    how: Callable[[Path], object], keep: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = Checkpoints(tmp_path / "checkpoints", keep=9)
+    save(before, 200, 202, 250)
+    how(before.directory / "step_00000250.pt")
+    there = [step for step in (250,) if (before.directory / "step_00000250.pt").exists()]
+
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=keep)
+    resumed = checkpoints.load_newest()
+    assert resumed is not None
+    assert resumed["state"]["step"] == 202
+    expected = [200, 202]
+    with caplog.at_level(logging.WARNING, "harness"):
+        for step in (204, 206, 208):
+            save(checkpoints, step)
+            expected = [*expected, step][-keep:]
+            assert checkpoints.steps() == [*expected, *there]
+            after = Checkpoints(tmp_path / "checkpoints").load_newest()
+            assert after is not None
+            assert after["state"]["step"] == step
+    told = [message for message in caplog.messages if "step_00000250.pt" in message]
+    assert len(told) == 4 * len(there), "each of the four that have read it says so once"
+
+    # The job comes to the step of the damaged one, and replaces it.
+    save(checkpoints, 250)
+    assert checkpoints.steps() == [*expected, 250][-keep:]
+
+
+def test_one_that_was_damaged_since_it_was_written_counts_for_nothing(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=2)
+    save(checkpoints, 1, 2, 3)
+    damage(checkpoints.directory / "step_00000003.pt")
+    save(checkpoints, 4)
+    assert checkpoints.steps() == [2, 3, 4]
+    save(checkpoints, 5)
+    assert checkpoints.steps() == [3, 4, 5]
+
+
+def test_what_was_read_back_once_is_not_read_again(checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    whole = zipfile.ZipFile.testzip
+    monkeypatch.setattr(
+        zipfile.ZipFile, "testzip", lambda archive: read.append(str(archive.filename)) or whole(archive)
+    )
+    save(checkpoints, 1, 2, 3, 4, 5, 6)
+    assert len(read) == 6
+
+
+def test_the_best_link_never_leads_to_a_damaged_one_nor_to_none(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=1)
+    save(checkpoints, 1, best=1)
+    # The best is better now, and its own checkpoint could not be written: the link keeps the one before.
+    save(checkpoints, 3, 4, best=2)
+    assert load(checkpoints.directory / "best.pt")["state"]["step"] == 1
+    assert checkpoints.steps() == [1, 4]
+    save(checkpoints, 5, best=5)
+    damage(checkpoints.directory / "step_00000005.pt")
+    save(checkpoints, 6, best=5)
+    assert tree(checkpoints.directory) == ["step_00000005.pt", "step_00000006.pt"]
+
+
+def test_a_write_that_ends_well_and_is_not_whole_is_no_checkpoint(
+    checkpoints: Checkpoints, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(checkpoints, 1)
+    synced = os.fsync
+
+    def lose(handle: int) -> None:
+        synced(handle)
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        if path.is_file():
+            damage(path)
+
+    monkeypatch.setattr(os, "fsync", lose)
+    assert checkpoints.save(state(2, size=1000), step=2) is None
+    assert checkpoints.problem is not None
+    assert "not written whole" in checkpoints.problem
+    assert tree(checkpoints.directory) == ["step_00000001.pt"]
 
 
 def test_steps_past_eight_digits_stay_in_order(tmp_path: Path) -> None:

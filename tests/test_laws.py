@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from tests.launch import ROOT, python
@@ -174,3 +176,11 @@ def test_arrows_run_from_cli_to_train_to_trainer_to_record(below: str, above: li
     if below not in edges:
         pytest.skip(f"{below} is not there yet")
     assert not reachable(edges, below) & set(above)
+
+
+def test_errors_of_msgspec_are_value_errors_in_every_version_that_may_be_there() -> None:
+    # Readers of foreign files and the publisher count on it of what cannot be decoded.
+    (bound,) = re.findall(r'"msgspec>=([\d.]+)"', (ROOT / "pyproject.toml").read_text())
+    assert tuple(map(int, bound.split("."))) >= (0, 21)
+    assert issubclass(msgspec.DecodeError, ValueError)
+    assert issubclass(msgspec.ValidationError, ValueError)

@@ -17,7 +17,8 @@ import torch
 
 from harness.checkpoint import Checkpoints, load
 from tests import reading
-from tests.launch import TINY, Command, Ended, Launcher, expect_usage_error, tree, wait_until, window_every
+from tests.distributed import jobs
+from tests.launch import NOISE, TINY, Command, Ended, Launcher, expect_usage_error, tree, wait_until, window_every
 from tests.pictures import make_image_folder
 
 COMMON = (
@@ -121,6 +122,38 @@ def test_a_run_stopped_at_any_step_goes_on_bit_for_bit(
         assert done.status == 0, done.text
     assert_same_outcome(run, reading.only_run(undisturbed), 14)
     assert reading.manifest(run)["resumed_from"] == [5, *stops[:-1]]
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("stop", [6, 8, 10])
+def test_the_curve_of_a_run_that_was_stopped_between_two_points_has_the_same_points(
+    stop: int, ranks: int, harness: Launcher, tmp_path: Path
+) -> None:
+    # The checkpoint falls into an interval of five steps, and the point is the mean of all five.
+    overrides = [*NOISE, "trainer.log_every=5", "trainer.grad_accumulation=2", "checkpoint.every=3", "data.eval=null"]
+
+    def run(*arguments: str) -> None:
+        if ranks > 1:
+            jobs.train(harness, ranks, *arguments, cwd=tmp_path)
+        else:
+            done = harness.run("train", *arguments, cwd=tmp_path)
+            assert done.status == 0, done.text
+
+    run(*job(*overrides, "trainer.max_steps=15")[1:], "logdir=whole")
+    run(*job(*overrides, f"trainer.max_steps={stop}")[1:], "logdir=parts")
+    parts = reading.only_run(tmp_path / "parts")
+    run(f"resume={parts}", "trainer.max_steps=15")
+    undisturbed = reading.only_run(tmp_path / "whole")
+    for tag in ("train/loss", "train/lr", "train/grad_norm"):
+        curve, expected = reading.scalars(parts, tag), reading.scalars(undisturbed, tag)
+        assert sorted(expected) == [5, 10, 15]
+        assert {step: curve[step] for step in expected} == expected, tag
+        assert set(curve) - set(expected) <= {stop}, "the point of the first life's end alone is more"
+    # Samples and seconds of the first life count for the interval too.
+    for step in (5, 10, 15):
+        batch, milliseconds = 16 * 2 * ranks, reading.scalars(parts, "perf/step_time_ms")[step]
+        rate = reading.scalars(parts, "perf/samples_per_second")[step]
+        assert rate * milliseconds / 1e3 == pytest.approx(batch, rel=1e-3)
 
 
 class Watch:

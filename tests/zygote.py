@@ -21,6 +21,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from faults import kill_at
+
 PRELOADED = (
     "hydra",
     "msgspec",
@@ -47,7 +49,9 @@ def become(request: dict[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for number, where in ((0, os.devnull), (1, request["stdout"]), (2, request["stderr"])):
-        opened = os.open(where, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        # Whoever leads a session and opens a terminal to read too has it as its own, whose end it is told.
+        mode = os.O_RDWR if where.startswith("/dev/pts/") else os.O_WRONLY
+        opened = os.open(where, os.O_RDONLY if number == 0 else mode | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(opened, number)
         os.close(opened)
     os.chdir(request["cwd"])
@@ -128,6 +132,9 @@ if __name__ == "__main__":
     # What is in memory by now is not walked by any child's collector, which would copy every page.
     gc.freeze()
     request = serve()
+    # The launcher of several ranks hands it on to them, and is no victim itself.
+    if kill_at.AT in os.environ and "trainer.devices=2" not in sys.argv:
+        kill_at.arm()
     if (script := request.get("script")) is not None:
         # As `python SCRIPT` does, whose end is looked at.
         runpy.run_path(script, run_name="__main__")
