@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.board.disk import is_inside, printable
 from harness.run import PROFILE
 
 TRACE = re.compile(r"(.*?)(?:\.(\d+))?\.pt\.trace\.json(?:\.gz)?")
@@ -110,7 +111,7 @@ def _name(root: Path, folder: Path, group: str | None) -> str:
     """Relative to the logdir; a run that was given itself, or whose windows were, has its own name."""
     inside = folder.is_relative_to(root) and folder != root
     name = folder.relative_to(root).as_posix() if inside else folder.name
-    return name if group is None else f"{group}/{name}"
+    return printable(name if group is None else f"{group}/{name}")
 
 
 Files = dict[str, dict[int, Path]]
@@ -126,8 +127,8 @@ def _folders_with_traces(root: Path) -> Iterator[tuple[Path, Files]]:
         for name in names:
             match = TRACE.fullmatch(name)
             path = here / name
-            if match and (not path.is_symlink() or path.resolve().is_relative_to(root)):
-                files[match[1]][int(match[2]) if match[2] else -1] = path
+            if match and (not path.is_symlink() or is_inside(path, root)):
+                files[printable(match[1])][int(match[2]) if match[2] else -1] = path
         if files:
             yield here, files
 
@@ -136,8 +137,10 @@ def _enters(root: Path, folder: Path, seen: set[Path]) -> bool:
     """A link is followed once, and not out of the logdir."""
     if not folder.is_symlink():
         return True
+    if not is_inside(folder, root):
+        return False
     target = folder.resolve()
-    if not target.is_relative_to(root) or target in seen or folder.is_relative_to(target):
+    if target in seen or folder.is_relative_to(target):
         return False
     seen.add(target)
     return True
