@@ -44,7 +44,7 @@ def answering(handler: Handler) -> Callable[..., Any]:
 def why(error: Exception, path: str) -> tuple[str, int]:
     """What is said of an error, and its status. One that nobody has foreseen is logged too."""
     if isinstance(error, UsageError):
-        return str(error), getattr(error, "status", MISSING)
+        return str(error)[:MOST_SAID], getattr(error, "status", MISSING)
     if isinstance(error, OSError):
         return f"it cannot be read: {error.strerror or type(error).__name__}", MISSING
     told = f"it cannot be shown: {type(error).__name__}: {error}"[:MOST_SAID]

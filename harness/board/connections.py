@@ -141,6 +141,8 @@ class Handler(WSGIRequestHandler):
         super().run_wsgi()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        # Of a line that is no request it is not known that its sender knows of statuses.
+        self.request_version = self.protocol_version
         super().send_error(code, message, explain)
         # An answer is lost where a connection is closed while its client still sends.
         with suppress(OSError):

@@ -55,7 +55,12 @@ def serve(
         console.out.print(console.plain(line), highlight=False, soft_wrap=True)
     if not is_loopback(host):
         console.out.print(
-            console.plain(f"whoever reaches {host} can read what lies in {logdir}"), style="yellow", soft_wrap=True
+            console.plain(
+                f"whoever reaches {host} can read what lies in {logdir}; by other names than this machine's own "
+                "with --allowed-hosts"
+            ),
+            style="yellow",
+            soft_wrap=True,
         )
     console.out.print(f"TensorBoard: [bold]{url}{TAB}[/]   (Ctrl-C ends it)", highlight=False, soft_wrap=True)
     if open_browser:

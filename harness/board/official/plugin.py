@@ -254,7 +254,7 @@ class Repaired:
         run, span, worker = (arguments.get(name, "") for name in ("run", "span", "worker"))
         found = self._runs.get(run)
         if found is None or worker not in found.spans.get(span, {}):
-            raise UsageError(f"{run} has no trace of {worker} in {span}")
+            raise UsageError(f"{run[:200]} has no trace of {worker[:200]} in {span[:200]}")
         path: Path = found.spans[span][worker]
         return path
 
