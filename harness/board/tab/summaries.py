@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import msgspec
 
+from harness.board.answers import why
 from harness.board.disk import is_inside
 from harness.board.tab.places import Window
 from harness.errors import UsageError
@@ -69,9 +70,12 @@ class Summaries:
 
 def _summary(window: Window, recorded: float) -> Summary:
     try:
-        found = decoded(window, Glance)
-    except Unreadable as error:
-        return Summary(name=window.name, step=window.step, recorded=recorded, problem=str(error))
+        return _figures(window, recorded, decoded(window, Glance))
+    except Exception as error:  # it hides no other window
+        return Summary(name=window.name, step=window.step, recorded=recorded, problem=why(error, str(window.path))[0])
+
+
+def _figures(window: Window, recorded: float, found: Glance) -> Summary:
     return Summary(
         name=window.name,
         step=window.step,

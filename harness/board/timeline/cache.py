@@ -18,6 +18,7 @@ import msgspec
 from harness import locks
 from harness.board.timeline.prepare import FACTS, TIMELINE, Facts
 from harness.errors import UsageError
+from harness.files import open_regular
 
 MAX_BYTES = 2 * 2**30
 """On disk; the timelines that were asked for longest ago go first."""
@@ -73,7 +74,8 @@ class Cache:
         """
         try:
             path = source.resolve(strict=True)
-            status = path.stat()
+            with open_regular(path) as file:
+                status = os.fstat(file.fileno())
         except (OSError, RuntimeError) as error:
             raise UsageError(f"{source.name} cannot be read: {getattr(error, 'strerror', None) or error}") from error
         key = _Key(path, status.st_size, status.st_mtime_ns)
