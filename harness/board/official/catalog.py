@@ -14,11 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.board.disk import is_inside, printable
-from harness.run import PROFILE
+from harness.run import PROFILE, step_of_window
 
 TRACE = re.compile(r"(.*?)(?:\.(\d+))?\.pt\.trace\.json(?:\.gz)?")
 """Worker and, perhaps, the time of the recording."""
-WINDOW = re.compile(r"window_(\d+)")
 ONLY = "default"
 _NUMBER = re.compile(r"(\d+)")
 
@@ -57,12 +56,12 @@ def find_runs(logdirs: dict[Path, str | None]) -> dict[str, Run]:
         root = logdir.resolve()
         windows: dict[Path, dict[str, dict[str, Path]]] = defaultdict(dict)
         for folder, files in _folders_with_traces(root):
-            match = WINDOW.fullmatch(folder.name)
-            if match is None:
+            step = step_of_window(folder.name)
+            if step is None:
                 _add(runs, _name(root, folder, group), _spans_of_files(files))
                 continue
             run = folder.parent.parent if folder.parent.name == PROFILE else folder.parent
-            windows[run][f"step {int(match[1])}"] = {worker: times[max(times)] for worker, times in files.items()}
+            windows[run][f"step {step}"] = {worker: times[max(times)] for worker, times in files.items()}
         for run, spans in windows.items():
             _add(runs, _name(root, run, group), dict(sorted(spans.items(), key=lambda item: natural(item[0]))))
     return dict(sorted(runs.items(), key=lambda item: natural(item[0])))

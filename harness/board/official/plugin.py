@@ -21,7 +21,7 @@ from werkzeug import Request, Response, exceptions
 from harness.board.answers import answering, sent
 from harness.board.disk import printable
 from harness.board.guard import guarded
-from harness.board.official.catalog import WINDOW, Run, find_runs, logdirs_of
+from harness.board.official.catalog import Run, find_runs, logdirs_of
 from harness.board.official.diff import compare
 from harness.board.official.page import CONTENT_SECURITY_POLICY, PAGE, asset
 from harness.board.official.parser import Answer
@@ -29,7 +29,7 @@ from harness.board.official.profiles import Profiles
 from harness.board.official.ranks import EVERY_RANK, compared
 from harness.board.timeline.app import TimelineApp
 from harness.errors import UsageError
-from harness.run import PROFILE
+from harness.run import PROFILE, step_of_window
 
 log = logging.getLogger(__name__)
 
@@ -217,7 +217,7 @@ class Repaired:
     def _timeline_of(self: Any, path: Path) -> str | None:
         """The address of the timeline, from the plugin's routes; None for what is not in a window of a run."""
         window, profile = path.parent, path.parent.parent
-        if not WINDOW.fullmatch(window.name) or profile.name != PROFILE:
+        if step_of_window(window.name) is None or profile.name != PROFILE:
             return None
         for logdir, group in self._logdirs.items():
             root = logdir.resolve()

@@ -17,11 +17,10 @@ from harness.board.disk import is_inside, printable
 from harness.errors import UsageError
 from harness.publish.staging import FINDINGS
 from harness.report.find import TRACE_SUFFIXES
-from harness.run import MANIFEST, PROFILE
+from harness.run import MANIFEST, PROFILE, step_of_window
 
 KNOWN_FOR_S = 1.0
 """How long a look at the disk counts: a page asks for several things at once."""
-_WINDOW = re.compile(r"window_(\d{1,18})")
 _NAMED = re.compile(r"([^/:][^:]*):(?!//)(.+)")
 
 
@@ -61,7 +60,7 @@ class Window:
     @property
     def step(self) -> int:
         """At which recording began."""
-        return int(self.name.removeprefix("window_"))
+        return step_of_window(self.name) or 0
 
     @property
     def path(self) -> Path:
@@ -184,7 +183,7 @@ def _runs_below(logdir: Logdir) -> Iterator[Run]:
 def _has_windows(profile: Path) -> bool:
     try:
         with os.scandir(profile) as entries:
-            return any(_WINDOW.fullmatch(entry.name) for entry in entries)
+            return any(step_of_window(entry.name) is not None for entry in entries)
     except OSError:
         return False
 
@@ -196,9 +195,9 @@ def _window_names(profile: Path, logdir: Path) -> list[str]:
     try:
         with os.scandir(profile) as entries:
             found = [
-                (int(match[1]), entry.name)
+                (step, entry.name)
                 for entry in entries
-                if (match := _WINDOW.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)
+                if (step := step_of_window(entry.name)) is not None and entry.is_dir(follow_symlinks=False)
             ]
     except OSError:
         return []
