@@ -10,7 +10,7 @@ import pytest
 
 from harness.board.hosts import VARIABLE, Hosts, allowed_hosts, host_of, is_loopback
 from harness.errors import UsageError
-from tests.board.test_hostile import OURS, TAB, Server, begun
+from tests.board.raw import TAB, Server, begun
 from tests.browser import served
 from tests.launch import Launcher, expect_usage_error
 
@@ -132,8 +132,8 @@ def test_a_plain_tensorboard_takes_names_from_the_environment(tmp_path: Path, mo
     monkeypatch.setenv(VARIABLE, "hub.example.com")
     with served(tmp_path, "--logdir", str(tmp_path)) as plain:
         server = Server("tensorboard", int(plain.address.rpartition(":")[2]), ())
-        assert server.get(OURS[0], "Host: hub.example.com").status == 200
-        assert server.get(OURS[0], "Host: evil.example").status == 403
+        assert server.get(f"{TAB}/runs", "Host: hub.example.com").status == 200
+        assert server.get(f"{TAB}/runs", "Host: evil.example").status == 403
         assert plain.said.count("to the name evil.example") == 1
-        assert server.get(OURS[0], "Host: evil.example").status == 403
+        assert server.get(f"{TAB}/runs", "Host: evil.example").status == 403
         assert plain.said.count("to the name evil.example") == 1, "once is enough"

@@ -14,8 +14,8 @@ from tensorboard.compat.proto import event_pb2, summary_pb2
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from tests import browser
+from tests.board.raw import TAB, begun
 from tests.board.tab import layout
-from tests.board.test_hostile import TAB, begun
 from tests.browser import opened
 from tests.launch import Launcher
 

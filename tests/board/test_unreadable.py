@@ -21,8 +21,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 import pytest
 
+from tests.board.raw import OFFICIAL, TAB, WAIT_S, Answer, Server, begun
 from tests.board.tab import layout
-from tests.board.test_hostile import OFFICIAL, TAB, WAIT_S, Answer, Server, begun
 from tests.launch import Launcher, wait_until
 
 pytestmark = pytest.mark.xdist_group("unreadable")
