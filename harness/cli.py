@@ -22,6 +22,15 @@ app = typer.Typer(
 
 NEWEST = "newest"
 Logdir = Annotated[Path, typer.Argument(help="Where runs were written.", show_default=True)]
+AllowedHosts = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        envvar="HARNESS_ALLOWED_HOSTS",
+        help="Further names by which browsers may ask, as behind a proxy: hub.example.com,.lab.example.com",
+        show_default=False,
+    ),
+]
 
 
 class Format(StrEnum):
@@ -193,12 +202,18 @@ def board(
     host: Annotated[
         str, typer.Option(help="The address to listen on; others than this machine reach no loopback one.")
     ] = "localhost",
+    allowed_hosts: AllowedHosts = "",
     open: Annotated[bool, typer.Option("--open", help="Open the tab Windows in the browser.")] = False,
 ) -> None:
-    """Start TensorBoard on a logdir or a run, until Ctrl-C."""
+    """Start TensorBoard on a logdir or a run, until Ctrl-C.
+
+    It answers to localhost and to what --host says; where others reach it, to this machine's names and to addresses in
+    digits. Whoever may ask may read the logdir: there is no password.
+    """
+    from harness.board.hosts import allowed_hosts as names
     from harness.board.launcher import serve
 
-    serve(logdir, host=host, port=port, open_browser=open)
+    serve(logdir, host=host, port=port, allowed_hosts=names(allowed_hosts), open_browser=open)
 
 
 @app.command()
@@ -211,12 +226,14 @@ def timeline(
     port: Annotated[
         int | None, typer.Option(help="The first free one from 9100 on where none is given.", min=0, max=65535)
     ] = None,
+    allowed_hosts: AllowedHosts = "",
     open: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = True,
 ) -> None:
     """Show a trace on a timeline in the browser (Perfetto, offline), until Ctrl-C."""
+    from harness.board.hosts import allowed_hosts as names
     from harness.board.timeline.serve import serve
 
-    serve(path, window=window, port=port, open_browser=open)
+    serve(path, window=window, port=port, allowed_hosts=names(allowed_hosts), open_browser=open)
 
 
 @app.command(hidden=True)

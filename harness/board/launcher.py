@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 import signal
 import socket
 import threading
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 from harness import console
+from harness.board.hosts import Hosts, is_loopback
 from harness.board.official.at_load import repair
 from harness.board.tab.places import Places, logdirs
 from harness.errors import UsageError
@@ -19,13 +20,16 @@ TAB = "#windows"
 """The tab Windows, at the end of TensorBoard's address."""
 
 
-def serve(logdir: Path, *, host: str, port: int | None, open_browser: bool = False) -> None:
+def serve(
+    logdir: Path, *, host: str, port: int | None, allowed_hosts: Collection[str] = (), open_browser: bool = False
+) -> None:
     """Run TensorBoard until SIGINT or SIGTERM.
 
     Args:
         logdir: It need not exist yet; its runs appear as they come.
         host: The address to listen on.
         port: None takes the first free one from TensorBoard's own, 6006, on.
+        allowed_hosts: Further names that it answers to; see :class:`Hosts`.
         open_browser: Show the tab Windows in this machine's browser.
 
     Raises:
@@ -36,7 +40,7 @@ def serve(logdir: Path, *, host: str, port: int | None, open_browser: bool = Fal
     if logdir.exists() and not logdir.is_dir():
         raise UsageError(f"{logdir} is no directory; give the logdir that the runs were written to")
     _check_address(host, port)
-    board = program.TensorBoard(plugins=default.get_plugins())
+    board = program.TensorBoard(plugins=default.get_plugins(), server_class=_server_class(Hosts(host, allowed_hosts)))
     board.configure(
         argv=["tensorboard", "--logdir", str(logdir), "--host", host, *(["--port", str(port)] if port else [])]
     )
@@ -49,9 +53,14 @@ def serve(logdir: Path, *, host: str, port: int | None, open_browser: bool = Fal
         raise UsageError(f"TensorBoard cannot start: {error.msg}") from error
     for line in _found(logdir):
         console.out.print(console.plain(line), highlight=False, soft_wrap=True)
-    if not _is_loopback(host):
+    if not is_loopback(host):
         console.out.print(
-            console.plain(f"whoever reaches {host} can read what lies in {logdir}"), style="yellow", soft_wrap=True
+            console.plain(
+                f"whoever reaches {host} can read what lies in {logdir}; by other names than this machine's own "
+                "with --allowed-hosts"
+            ),
+            style="yellow",
+            soft_wrap=True,
         )
     console.out.print(f"TensorBoard: [bold]{url}{TAB}[/]   (Ctrl-C ends it)", highlight=False, soft_wrap=True)
     if open_browser:
@@ -69,11 +78,20 @@ def _found(logdir: Path) -> Iterator[str]:
     yield repair().message
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _server_class(hosts: Hosts) -> Callable[..., Any]:
+    """TensorBoard's own server, which answers to these names and whose connections end."""
+    from tensorboard import program
+
+    from harness.board.connections import Bounded, Handler
+    from harness.board.guard import TENSORBOARD, Guard
+
+    class Server(Bounded, program.WerkzeugServer):  # type: ignore[misc]
+        def __init__(self, wsgi_app: Any, flags: Any) -> None:
+            super().__init__(Guard(wsgi_app, hosts, methods=TENSORBOARD, frames=True), flags)
+            self.RequestHandlerClass = Handler
+
+    scanning: Callable[..., Any] = program.with_port_scanning(Server)
+    return scanning
 
 
 def _check_address(host: str, port: int | None) -> None:

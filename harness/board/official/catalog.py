@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.run import PROFILE
+from harness.board.disk import is_inside, printable
+from harness.run import PROFILE, step_of_window
 
 TRACE = re.compile(r"(.*?)(?:\.(\d+))?\.pt\.trace\.json(?:\.gz)?")
 """Worker and, perhaps, the time of the recording."""
-WINDOW = re.compile(r"window_(\d+)")
 ONLY = "default"
 _NUMBER = re.compile(r"(\d+)")
 
@@ -56,12 +56,12 @@ def find_runs(logdirs: dict[Path, str | None]) -> dict[str, Run]:
         root = logdir.resolve()
         windows: dict[Path, dict[str, dict[str, Path]]] = defaultdict(dict)
         for folder, files in _folders_with_traces(root):
-            match = WINDOW.fullmatch(folder.name)
-            if match is None:
+            step = step_of_window(folder.name)
+            if step is None:
                 _add(runs, _name(root, folder, group), _spans_of_files(files))
                 continue
             run = folder.parent.parent if folder.parent.name == PROFILE else folder.parent
-            windows[run][f"step {int(match[1])}"] = {worker: times[max(times)] for worker, times in files.items()}
+            windows[run][f"step {step}"] = {worker: times[max(times)] for worker, times in files.items()}
         for run, spans in windows.items():
             _add(runs, _name(root, run, group), dict(sorted(spans.items(), key=lambda item: natural(item[0]))))
     return dict(sorted(runs.items(), key=lambda item: natural(item[0])))
@@ -110,7 +110,7 @@ def _name(root: Path, folder: Path, group: str | None) -> str:
     """Relative to the logdir; a run that was given itself, or whose windows were, has its own name."""
     inside = folder.is_relative_to(root) and folder != root
     name = folder.relative_to(root).as_posix() if inside else folder.name
-    return name if group is None else f"{group}/{name}"
+    return printable(name if group is None else f"{group}/{name}")
 
 
 Files = dict[str, dict[int, Path]]
@@ -126,8 +126,8 @@ def _folders_with_traces(root: Path) -> Iterator[tuple[Path, Files]]:
         for name in names:
             match = TRACE.fullmatch(name)
             path = here / name
-            if match and (not path.is_symlink() or path.resolve().is_relative_to(root)):
-                files[match[1]][int(match[2]) if match[2] else -1] = path
+            if match and (not path.is_symlink() or is_inside(path, root)):
+                files[printable(match[1])][int(match[2]) if match[2] else -1] = path
         if files:
             yield here, files
 
@@ -136,8 +136,10 @@ def _enters(root: Path, folder: Path, seen: set[Path]) -> bool:
     """A link is followed once, and not out of the logdir."""
     if not folder.is_symlink():
         return True
+    if not is_inside(folder, root):
+        return False
     target = folder.resolve()
-    if not target.is_relative_to(root) or target in seen or folder.is_relative_to(target):
+    if target in seen or folder.is_relative_to(target):
         return False
     seen.add(target)
     return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import html
 import logging
@@ -16,9 +17,11 @@ from urllib.parse import urlencode
 import msgspec
 from tensorboard.plugins import base_plugin
 from werkzeug import Request, Response, exceptions
-from werkzeug.wsgi import wrap_file
 
-from harness.board.official.catalog import WINDOW, Run, find_runs, logdirs_of
+from harness.board.answers import answering, sent
+from harness.board.disk import printable
+from harness.board.guard import guarded
+from harness.board.official.catalog import Run, find_runs, logdirs_of
 from harness.board.official.diff import compare
 from harness.board.official.page import CONTENT_SECURITY_POLICY, PAGE, asset
 from harness.board.official.parser import Answer
@@ -26,7 +29,7 @@ from harness.board.official.profiles import Profiles
 from harness.board.official.ranks import EVERY_RANK, compared
 from harness.board.timeline.app import TimelineApp
 from harness.errors import UsageError
-from harness.run import PROFILE
+from harness.run import PROFILE, step_of_window
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +52,10 @@ def apply() -> None:
             setattr(TorchProfilerPlugin, name, method)
 
 
-def _route(method: Callable[[Any, Request], Response]) -> Any:
-    """A WSGI application of a method."""
-    application: Any = Request.application
-    return application(method)
+class UnreadableSpan(UsageError):
+    """A trace that cannot be shown; the message says why."""
+
+    status = 422
 
 
 class Repaired:
@@ -61,7 +64,7 @@ class Repaired:
     # What they share with the plugin's own methods is beyond a type checker: self is the plugin.
     def __init__(self: Any, context: base_plugin.TBContext) -> None:
         base_plugin.TBPlugin.__init__(self, context)
-        flags = context.flags
+        self._flags = flags = context.flags
         spec = getattr(flags, "logdir_spec", "") if flags is not None else ""
         logdir = getattr(flags, "logdir", "") if flags is not None else context.logdir
         self._logdirs = logdirs_of(logdir or ("" if spec else context.logdir), spec or "")
@@ -76,6 +79,7 @@ class Repaired:
 
     def _scan(self: Any) -> None:
         """Look for runs and windows for as long as TensorBoard runs."""
+        said = ""
         while True:
             try:
                 self._runs = find_runs(self._logdirs)
@@ -84,39 +88,42 @@ class Repaired:
                     worker = run.workers[0]
                     span = run.spans_of(worker)[-1]
                     self._profiles.make_ready(run.spans[span][worker], worker, span)
-            except OSError as error:
-                log.warning("profiler plugin: %s", error)
+            except Exception as error:  # whatever lies there: what comes later is to be found
+                if said != str(error):
+                    said = str(error)
+                    log.warning("profiler plugin: the logdir cannot be looked through: %r", error)
             self._scanned.set()
             time.sleep(SCAN_S)
 
     def get_plugin_apps(self: Any) -> dict[str, Any]:
         names = (
-            *("runs", "views", "workers", "spans", "overview", "trace", "memory", "memory_curve", "memory_events"),
+            *("runs", "views", "workers", "spans", "trace", "memory", "memory_curve", "memory_events"),
             "module",
         )
-        routes = {f"/{name}": getattr(self, f"{name}_route") for name in names}
-        routes[f"/{OWN_TIMELINE.replace('view.html', '*')}"] = TimelineApp(self._traced)
-        return routes | {
-            "/index.js": self.page_route,
-            "/index.html": self.page_route,
-            "/static/*": self.page_route,
-            "/timeline": self.timeline_route,
-            "/operation": self.operation_pie_route,
-            "/operation/table": self.operation_table_route,
-            "/operation/stack": self.operation_stack_route,
-            "/kernel": self.kernel_pie_route,
-            "/kernel/table": self.kernel_table_route,
-            "/kernel/tc_pie": self.kernel_tc_route,
-            "/distributed/gpuinfo": self.dist_gpu_info_route,
-            "/distributed/overlap": self.comm_overlap_route,
-            "/distributed/waittime": self.comm_wait_route,
-            "/distributed/commops": self.comm_ops_route,
-            "/tree": self.op_tree_route,
-            "/diff": self.diff_run_route,
-            "/diffnode": self.diff_run_node_route,
+        routes = {f"/{name}": f"{name}_route" for name in names} | {
+            "/index.js": "page_route",
+            "/index.html": "page_route",
+            "/static/*": "page_route",
+            "/overview": "overview_or_why_not",
+            "/timeline": "timeline_route",
+            "/operation": "operation_pie_route",
+            "/operation/table": "operation_table_route",
+            "/operation/stack": "operation_stack_route",
+            "/kernel": "kernel_pie_route",
+            "/kernel/table": "kernel_table_route",
+            "/kernel/tc_pie": "kernel_tc_route",
+            "/distributed/gpuinfo": "dist_gpu_info_route",
+            "/distributed/overlap": "comm_overlap_route",
+            "/distributed/waittime": "comm_wait_route",
+            "/distributed/commops": "comm_ops_route",
+            "/tree": "op_tree_route",
+            "/diff": "diff_run_route",
+            "/diffnode": "diff_run_node_route",
         }
+        apps = {route: answering(functools.partial(_undecorated(self, name), self)) for route, name in routes.items()}
+        apps[f"/{OWN_TIMELINE.replace('view.html', '*')}"] = TimelineApp(self._traced)
+        return guarded(apps, self._flags)
 
-    @_route
     def page_route(self: Any, request: Request) -> Response:
         name = request.path.partition("/pytorch_profiler/")[2]
         if name == "index.html":
@@ -136,13 +143,11 @@ class Repaired:
             headers.append(("Content-Encoding", "gzip"))
         return Response(found.content, content_type=found.type, headers=headers)
 
-    @_route
     def runs_route(self: Any, request: Request) -> Response:
         self._scanned.wait(SCAN_S)
         answer: Response = self.respond_as_json({"runs": list(self._runs), "loading": not self._scanned.is_set()})
         return answer
 
-    @_route
     def views_route(self: Any, request: Request) -> Response:
         """Of one span; of the newest one where the page has not chosen yet."""
         run = self._get_run(request.args.get("run"))
@@ -151,23 +156,33 @@ class Repaired:
         spans = run.spans_of(worker)
         if not spans:
             raise exceptions.NotFound(f"{run.name} has no worker {worker}")
-        span = request.args.get("span")
-        span = span if span in spans else spans[-1]
-        profile = self._get_profile(run.name, worker, span)
+        chosen = request.args.get("span", "")
+        span = chosen if chosen in spans else spans[-1]
+        try:
+            profile = self._get_profile(run.name, worker, span)
+        except UnreadableSpan as error:
+            profile = _unreadable(worker, span, str(error))
         views = [view.display_name for view in profile.views]
         if len(run.spans[span]) > 1 and profile.has_communication:
             views.append(DISTRIBUTED)
         answer: Response = self.respond_as_json(views)
         return answer
 
-    @_route
+    def overview_or_why_not(self: Any, request: Request) -> Response:
+        """The plugin's own; of a trace that cannot be read it says so in the place of advice."""
+        try:
+            answer: Response = _undecorated(self, "overview_route")(self, request)
+        except UnreadableSpan as error:
+            worker, span = request.args.get("worker", ""), request.args.get("span", "")
+            answer = self.respond_as_json({**_unreadable(worker, span, str(error)).overview, "environments": []})
+        return answer
+
     def workers_route(self: Any, request: Request) -> Response:
         run = self._get_run(request.args.get("run"))
         workers = [EVERY_RANK] if request.args.get("view") == DISTRIBUTED else run.workers
         answer: Response = self.respond_as_json(workers)
         return answer
 
-    @_route
     def spans_route(self: Any, request: Request) -> Response:
         run, worker = self._get_run(request.args.get("run")), request.args.get("worker")
         if worker == EVERY_RANK:
@@ -177,7 +192,6 @@ class Repaired:
         answer: Response = self.respond_as_json(spans)
         return answer
 
-    @_route
     def operation_stack_route(self: Any, request: Request) -> Response:
         """Calls of an operator by call stack; none in a span without it, which the page may ask for."""
         profile = self._get_profile_for_request(request)
@@ -189,17 +203,12 @@ class Repaired:
         answer: Response = self.respond_as_json(found.get(name, {"metadata": {"tooltips": tooltips}, "data": []}))
         return answer
 
-    @_route
     def trace_route(self: Any, request: Request) -> Response:
         """The file as it is."""
         path = self._path(request)
-        headers = [("Content-Length", str(path.stat().st_size)), *_NO_SNIFFING]
-        if path.suffix == ".gz":
-            headers.append(("Content-Encoding", "gzip"))
-        content = wrap_file(request.environ, path.open("rb"))
-        return Response(content, content_type="application/json", headers=headers, direct_passthrough=True)
+        packed = {"Content-Encoding": "gzip"} if path.suffix == ".gz" else {}
+        return sent(request, path, "application/json", packed)
 
-    @_route
     def timeline_route(self: Any, request: Request) -> Response:
         """The Perfetto page on this file: that of the Windows tab, or one of its own where it is in no window."""
         address = self._timeline_of(self._path(request)) or f"{OWN_TIMELINE}?{urlencode(request.args)}"
@@ -208,14 +217,15 @@ class Repaired:
     def _timeline_of(self: Any, path: Path) -> str | None:
         """The address of the timeline, from the plugin's routes; None for what is not in a window of a run."""
         window, profile = path.parent, path.parent.parent
-        if not WINDOW.fullmatch(window.name) or profile.name != PROFILE:
+        if step_of_window(window.name) is None or profile.name != PROFILE:
             return None
         for logdir, group in self._logdirs.items():
             root = logdir.resolve()
             if profile.parent.is_relative_to(root):
                 below = profile.parent.relative_to(root).as_posix()
                 run = below if group is None else group if below == "." else f"{group}/{below}"
-                return f"{TIMELINE}?{urlencode({'run': run, 'window': window.name, 'file': path.name})}"
+                named = {"run": run, "window": window.name, "file": path.name}
+                return f"{TIMELINE}?{urlencode({key: printable(value) for key, value in named.items()})}"
         return None
 
     @staticmethod
@@ -244,7 +254,7 @@ class Repaired:
         run, span, worker = (arguments.get(name, "") for name in ("run", "span", "worker"))
         found = self._runs.get(run)
         if found is None or worker not in found.spans.get(span, {}):
-            raise UsageError(f"{run} has no trace of {worker} in {span}")
+            raise UsageError(f"{run[:200]} has no trace of {worker[:200]} in {span[:200]}")
         path: Path = found.spans[span][worker]
         return path
 
@@ -269,7 +279,9 @@ class Repaired:
         if worker not in files:
             raise exceptions.NotFound(f"{name} has no trace of {worker} in {span}")
         answer: Answer = self._profiles.get(files[worker], worker, span)
-        return answer.profile if answer.error is None else _unreadable(worker, span, answer.error)
+        if answer.error is not None:
+            raise UnreadableSpan(answer.error)
+        return answer.profile
 
     def get_diff_status(self: Any, base: Any, experiment: Any) -> Any:
         return self._diff(base, experiment)[0]
@@ -287,6 +299,13 @@ class Repaired:
         while len(self._diffs) > DIFFS_KEPT:
             self._diffs.popitem(last=False)
         return self._diffs.get(key)
+
+
+def _undecorated(plugin: Any, name: str) -> Callable[[Any, Request], Response]:
+    """A method that answers a request; the plugin's own ones are hidden in WSGI applications, which say no reasons."""
+    method = getattr(type(plugin), name)
+    found: Callable[[Any, Request], Response] = getattr(method, "__wrapped__", method)
+    return found
 
 
 _NO_SNIFFING = [("X-Content-Type-Options", "nosniff")]

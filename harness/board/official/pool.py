@@ -19,6 +19,8 @@ from harness.board.official.parser import Answer, Request
 
 MOST = 4
 IDLE_S = 20.0
+LONGEST_S = 600.0
+"""Of one file; then its parser is ended, so that others come to their turn."""
 
 
 class Parsed(NamedTuple):
@@ -100,6 +102,9 @@ class Pool:
     def _ask(self, process: subprocess.Popen[bytes], request: Request) -> Parsed:
         assert process.stdin is not None
         assert process.stdout is not None
+        too_long = threading.Timer(LONGEST_S, process.kill)
+        too_long.daemon = True
+        too_long.start()
         try:
             pickle.dump(request, process.stdin)
             process.stdin.flush()
@@ -108,7 +113,11 @@ class Pool:
         except (OSError, EOFError, pickle.UnpicklingError):
             process.kill()
             why = f"its parser ended with status {process.wait()}; perhaps the memory was not enough"
+            if not too_long.is_alive():
+                why = f"parsing it took more than {LONGEST_S:.0f} s; record fewer steps in a window"
             return Parsed(Answer(error=f"{os.path.basename(request.path)} cannot be shown: {why}"), 0)
+        finally:
+            too_long.cancel()
         return Parsed(answer, source.size)
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:

@@ -7,10 +7,11 @@ from collections import OrderedDict
 
 import msgspec
 
+from harness.board.answers import why
 from harness.board.changes import Change, Changes
 from harness.board.points import Points
 from harness.board.tab.places import Places, Run, Window
-from harness.board.tab.summaries import Unreadable, decoded
+from harness.board.tab.summaries import decoded
 from harness.report.device import REASON
 from harness.trace.schema import IdleCause, WindowReport
 
@@ -57,11 +58,12 @@ class _Record:
         self.seen.append(window.name)
         try:
             report = decoded(window, Trend)
-        except Unreadable:
+            points = self._points.take(report, window.step)
+            changes = self._changes.take(report, window.step, comparable=report.window.trigger in (None, "schedule"))
+        except Exception as error:  # its list says of each window why it tells nothing
+            why(error, str(window.path))
             return
         life = self.life
-        points = self._points.take(report, window.step)
-        changes = self._changes.take(report, window.step, comparable=report.window.trigger in (None, "schedule"))
         before = len(life.steps)
         for tag in points.keys() - life.series.keys():
             life.series[tag] = [None] * before

@@ -13,19 +13,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.board.disk import is_inside, printable
 from harness.errors import UsageError
 from harness.publish.staging import FINDINGS
 from harness.report.find import TRACE_SUFFIXES
-from harness.run import MANIFEST, PROFILE
+from harness.run import MANIFEST, PROFILE, step_of_window
 
 KNOWN_FOR_S = 1.0
 """How long a look at the disk counts: a page asks for several things at once."""
-_WINDOW = re.compile(r"window_(\d{1,18})")
 _NAMED = re.compile(r"([^/:][^:]*):(?!//)(.+)")
 
 
 class Missing(UsageError):
     """There is no such run, window or file; the message says which."""
+
+    status = 404
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Window:
     @property
     def step(self) -> int:
         """At which recording began."""
-        return int(self.name.removeprefix("window_"))
+        return step_of_window(self.name) or 0
 
     @property
     def path(self) -> Path:
@@ -68,14 +70,16 @@ class Window:
     def findings(self) -> Path:
         return self.path / FINDINGS
 
-    def traces(self) -> list[str]:
-        """Names of its trace files; empty once ``profiler.keep`` has removed them."""
+    def traces(self) -> dict[str, Path]:
+        """Its trace files by name; empty once ``profiler.keep`` has removed them. What has such a name and is no file,
+        as a pipe, comes last."""
         try:
             with os.scandir(self.path) as entries:
-                names = [entry.name for entry in entries if entry.name.endswith(TRACE_SUFFIXES)]
+                found = [(not entry.is_file(), entry.name) for entry in entries if entry.name.endswith(TRACE_SUFFIXES)]
         except OSError:
-            return []
-        return sorted(name for name in names if is_inside(self.path / name, self.run.logdir.path))
+            return {}
+        paths = [self.path / name for _, name in sorted(found)]
+        return {printable(path.name): path for path in paths if is_inside(path, self.run.logdir.path)}
 
 
 def logdirs(logdir: str, logdir_spec: str) -> list[Logdir]:
@@ -88,14 +92,6 @@ def logdirs(logdir: str, logdir_spec: str) -> list[Logdir]:
         name = named[1] if named else path.name if len(specified) > 1 else ""
         found.append(Logdir(name, path))
     return found
-
-
-def is_inside(path: Path, logdir: Path) -> bool:
-    """Whether a path, after all links, lies below a logdir or is it."""
-    try:
-        return path.resolve(strict=True).is_relative_to(logdir)
-    except (OSError, RuntimeError, ValueError):
-        return False
 
 
 class Places:
@@ -162,15 +158,15 @@ class Places:
         Raises:
             Missing: where there is none.
         """
-        names = window.traces()
-        if not names:
+        traces = window.traces()
+        if not traces:
             raise Missing(
                 f"{window.name} of {window.run.id} holds no trace any more: profiler.keep has removed it; "
                 "its findings stay"
             )
-        if name and name not in names:
+        if name and name not in traces:
             raise Missing(f"there is no trace {name[:200]!r} in {window.name} of {window.run.id}")
-        return window.path / (name or names[0])
+        return traces[name] if name else next(iter(traces.values()))
 
 
 def _runs_below(logdir: Logdir) -> Iterator[Run]:
@@ -181,13 +177,13 @@ def _runs_below(logdir: Logdir) -> Iterator[Run]:
         folders.clear()
         below = Path(folder).relative_to(logdir.path).as_posix()
         name = logdir.name if logdir.name and below == "." else f"{logdir.name}/{below}" if logdir.name else below
-        yield Run(name, Path(folder), logdir)
+        yield Run(printable(name), Path(folder), logdir)
 
 
 def _has_windows(profile: Path) -> bool:
     try:
         with os.scandir(profile) as entries:
-            return any(_WINDOW.fullmatch(entry.name) for entry in entries)
+            return any(step_of_window(entry.name) is not None for entry in entries)
     except OSError:
         return False
 
@@ -196,10 +192,13 @@ def _window_names(profile: Path, logdir: Path) -> list[str]:
     """Of window directories that lie where they seem to, in the order of their steps."""
     if not is_inside(profile, logdir):
         return []
-    with os.scandir(profile) as entries:
-        found = [
-            (int(match[1]), entry.name)
-            for entry in entries
-            if (match := _WINDOW.fullmatch(entry.name)) and entry.is_dir(follow_symlinks=False)
-        ]
+    try:
+        with os.scandir(profile) as entries:
+            found = [
+                (step, entry.name)
+                for entry in entries
+                if (step := step_of_window(entry.name)) is not None and entry.is_dir(follow_symlinks=False)
+            ]
+    except OSError:
+        return []
     return [name for _, name in sorted(found)]

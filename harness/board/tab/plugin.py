@@ -9,6 +9,8 @@ from typing import Any
 from tensorboard.plugins import base_plugin
 from werkzeug.wrappers import Request, Response
 
+from harness.board.answers import Handler, answering
+from harness.board.guard import guarded
 from harness.board.official.at_load import repair
 from harness.board.tab import assets, respond
 from harness.board.tab.compare import compare
@@ -33,7 +35,7 @@ class WindowsPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
     plugin_name = "windows"
 
     def __init__(self, context: base_plugin.TBContext) -> None:
-        flags = context.flags
+        self._flags = flags = context.flags
         self.places = Places(logdirs(getattr(flags, "logdir", "") or "", getattr(flags, "logdir_spec", "") or ""))
         self._summaries = Summaries()
         self._lives = Lives(self.places)
@@ -48,7 +50,7 @@ class WindowsPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         return base_plugin.FrontendMetadata(es_module_path="/static/index.js", tab_name="Windows", disable_reload=True)
 
     def get_plugin_apps(self) -> dict[str, Callable[..., Any]]:
-        routes: dict[str, respond.Handler] = {
+        routes: dict[str, Handler] = {
             "/static/*": assets.static,
             "/plotly.js": assets.plotly,
             "/runs": self._runs,
@@ -66,9 +68,9 @@ class WindowsPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
                 request, self.places.trace(self._window(request), _of(request, "file"))
             ),
         }
-        apps: dict[str, Callable[..., Any]] = {route: respond.app(handler) for route, handler in routes.items()}
+        apps: dict[str, Callable[..., Any]] = {route: answering(handler) for route, handler in routes.items()}
         apps["/timeline/*"] = TimelineApp(self._trace_file)
-        return apps
+        return guarded(apps, self._flags)
 
     def _runs(self, request: Request) -> Response:
         where = [str(logdir.path) for logdir in self.places.logdirs]

@@ -55,8 +55,10 @@ def _row(run: Run, places: Places, summaries: Summaries) -> Row:
 
 
 def _manifest(run: Run) -> tuple[Manifest | None, str | None]:
-    """The manifest; else why it cannot be read, or nothing for a run that has none."""
+    """The manifest; else why it cannot be read, or nothing for a run that has none. It hides no other run."""
     try:
         return read_manifest(run.path), None
     except UsageError as error:
         return None, None if "there is no" in str(error) else f"run.json cannot be read: {error.__cause__ or error}"
+    except Exception as error:
+        return None, f"run.json cannot be read: {error}"

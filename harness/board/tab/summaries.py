@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from harness.board.tab.places import Window, is_inside
+from harness.board.answers import why
+from harness.board.disk import is_inside
+from harness.board.tab.places import Window
 from harness.errors import UsageError
+from harness.files import read_regular
 from harness.publish.staging import FINDINGS
 from harness.report.overview import Glance
-from harness.report.units import size
 from harness.trace.schema import SCHEMA_VERSION, WindowReport
 
 Findings = TypeVar("Findings", bound=Glance | WindowReport)
 
-MAX_FINDINGS_BYTES = 64 * 2**20
-"""Of one ``window.json``; the largest real ones have a few MiB."""
-
 
 class Unreadable(UsageError):
     """Findings that this version cannot show; the message says why."""
+
+    status = 422
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,9 +70,12 @@ class Summaries:
 
 def _summary(window: Window, recorded: float) -> Summary:
     try:
-        found = decoded(window, Glance)
-    except Unreadable as error:
-        return Summary(name=window.name, step=window.step, recorded=recorded, problem=str(error))
+        return _figures(window, recorded, decoded(window, Glance))
+    except Exception as error:  # it hides no other window
+        return Summary(name=window.name, step=window.step, recorded=recorded, problem=why(error, str(window.path))[0])
+
+
+def _figures(window: Window, recorded: float, found: Glance) -> Summary:
     return Summary(
         name=window.name,
         step=window.step,
@@ -119,7 +121,7 @@ def decoded(window: Window, kind: type[Findings]) -> Findings:
     if not is_inside(path, window.run.logdir.path):
         raise Unreadable(f"{FINDINGS} is missing, or leads out of the logdir")
     try:
-        found = msgspec.json.decode(_bounded(path), type=kind)
+        found = msgspec.json.decode(read_regular(path), type=kind)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise Unreadable(f"{FINDINGS} is damaged: {error}") from error
     except OSError as error:
@@ -129,16 +131,3 @@ def decoded(window: Window, kind: type[Findings]) -> Findings:
             f"{FINDINGS} is of schema version {found.schema_version}, and this harness reads {SCHEMA_VERSION}"
         )
     return found
-
-
-def _bounded(path: Path) -> bytes:
-    """Without waiting for a pipe that nobody writes to."""
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise Unreadable(f"{FINDINGS} is no regular file")
-        if status.st_size > MAX_FINDINGS_BYTES:
-            raise Unreadable(
-                f"{FINDINGS} has {size(status.st_size)}, more than the {size(MAX_FINDINGS_BYTES)} that are read"
-            )
-        return file.read(MAX_FINDINGS_BYTES + 1)

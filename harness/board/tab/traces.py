@@ -21,6 +21,8 @@ from harness.trace.schema import MemoryCurve
 
 MAX_TRACE_BYTES = 512 * 2**20
 """Of a trace file that is read for the page; a larger one can still be downloaded."""
+MAX_JSON_BYTES = 2**30
+"""Of what it decompresses to: it is read in the server's own process."""
 TRACES_KEPT = 2
 ANSWERS_KEPT = 256
 
@@ -86,7 +88,7 @@ class Traces:
         trace = self._traces.pop(path, None)
         if trace is None:
             try:
-                trace = read(path)
+                trace = read(path, max_json_bytes=MAX_JSON_BYTES)
             except TraceError as error:
                 raise Unreadable(str(error).replace(str(path), path.name)) from error
         self._traces[path] = trace

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -82,7 +83,7 @@ def page(window: Window, places: Places, summaries: Summaries) -> Page:
     report = report_of(window)
     names = [one.name for one in places.windows(window.run)]
     place = names.index(window.name) if window.name in names else len(names)
-    files = [TraceFile(name, (window.path / name).stat().st_size) for name in window.traces()]
+    files = [TraceFile(name, _size(path)) for name, path in window.traces().items()]
     others = [file.name for file in files if file.name != report.source]
     across = report.ranks if report.ranks is not None and len(report.ranks.ranks) > 1 else None
     told = {rank.source for rank in across.ranks} if across is not None else set()
@@ -127,6 +128,14 @@ def page(window: Window, places: Places, summaries: Summaries) -> Page:
         untold=[file.name for file in files if file.name not in told] if others else [],
         peak_us=_peak_us(report),
     )
+
+
+def _size(path: Path) -> int:
+    """0 for what has gone meanwhile."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _figures(report: WindowReport) -> Iterable[Figure]:

@@ -15,14 +15,17 @@ import gzip
 import importlib.util
 import json
 import mimetypes
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from urllib.parse import parse_qs
 
 import msgspec
 
+from harness.board.answers import why
 from harness.board.timeline.cache import Cache, Prepared
 from harness.board.timeline.links import spot
 from harness.errors import UsageError
@@ -52,7 +55,6 @@ _POLICY = "; ".join(
         "object-src 'none'",
         "base-uri 'none'",
         "form-action 'none'",
-        "frame-ancestors 'self'",
     )
 )
 
@@ -79,16 +81,20 @@ class TimelineApp:
         self._files = _files()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        answer = self._answer(environ)
-        size = len(answer.body) if isinstance(answer.body, bytes) else None
-        body: Iterable[bytes] = [answer.body] if isinstance(answer.body, bytes) else []
+        try:
+            answer = self._answer(environ)
+            file: BinaryIO | None = answer.body.open("rb") if isinstance(answer.body, Path) else None
+        except Exception as error:
+            answer, file = _refused(error, environ.get("PATH_INFO", "")), None
         encoding = answer.encoding
-        if isinstance(answer.body, Path):
-            file: BinaryIO = answer.body.open("rb")
-            size = answer.body.stat().st_size
+        if file is not None:
+            size: int | None = os.fstat(file.fileno()).st_size
             if encoding == "gzip" and "gzip" not in environ.get("HTTP_ACCEPT_ENCODING", ""):
                 file, encoding, size = gzip.GzipFile(fileobj=file), None, None  # type: ignore[assignment]
-            body = _pieces(file)
+            body: Iterable[bytes] = _pieces(file)
+        else:
+            assert isinstance(answer.body, bytes)
+            body, size = [answer.body], len(answer.body)
         headers = [
             ("Content-Type", answer.type),
             ("Cache-Control", answer.caching),
@@ -108,11 +114,8 @@ class TimelineApp:
         _, _, name = environ.get("PATH_INFO", "").partition(MOUNT)
         arguments = {key: values[-1] for key, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
         if name in ("facts", "trace"):
-            try:
-                prepared = self._cache.prepared(self._resolve(arguments))
-                return _facts(prepared, arguments) if name == "facts" else _trace(prepared)
-            except UsageError as error:
-                return _json("404 Not Found", {"error": str(error)})
+            prepared = self._cache.prepared(self._resolve(arguments))
+            return _facts(prepared, arguments) if name == "facts" else _trace(prepared)
         found = self._files.get(name)
         return found() if found is not None else _text("404 Not Found", "there is no such file")
 
@@ -130,6 +133,11 @@ def _facts(prepared: Prepared, arguments: Mapping[str, str]) -> _Answer:
 
 def _trace(prepared: Prepared) -> _Answer:
     return _Answer("200 OK", "application/octet-stream", prepared.path, _FRESH, "gzip")
+
+
+def _refused(error: Exception, path: str) -> _Answer:
+    text, status = why(error, path)
+    return _json(f"{status} {HTTPStatus(status).phrase}", {"error": text})
 
 
 def _json(status: str, told: object) -> _Answer:

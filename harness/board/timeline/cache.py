@@ -18,9 +18,13 @@ import msgspec
 from harness import locks
 from harness.board.timeline.prepare import FACTS, TIMELINE, Facts
 from harness.errors import UsageError
+from harness.files import open_regular
 
 MAX_BYTES = 2 * 2**30
 """On disk; the timelines that were asked for longest ago go first."""
+
+LONGEST_S = 600.0
+"""For the preparation of one file; then it is ended, so that others come to their turn."""
 
 _PREFIX = "harness-timeline-"
 _LOCK = "lock"
@@ -70,9 +74,10 @@ class Cache:
         """
         try:
             path = source.resolve(strict=True)
-            status = path.stat()
-        except OSError as error:
-            raise UsageError(f"{source.name} cannot be read: {error.strerror or error}") from error
+            with open_regular(path) as file:
+                status = os.fstat(file.fileno())
+        except (OSError, RuntimeError) as error:
+            raise UsageError(f"{source.name} cannot be read: {getattr(error, 'strerror', None) or error}") from error
         key = _Key(path, status.st_size, status.st_mtime_ns)
         found = self._find(key)
         if found is None:
@@ -82,9 +87,14 @@ class Cache:
 
     def _find(self, key: _Key) -> Prepared | None:
         with self._lock:
-            if key in self._known:
+            found = self._known.get(key)
+            if found is not None and not found.path.exists():
+                # Somebody has tidied up the folder for temporary files.
+                del self._known[key]
+                found = None
+            if found is not None:
                 self._known.move_to_end(key)
-            return self._known.get(key)
+            return found
 
     def _keep(self, key: _Key, prepared: Prepared) -> Prepared:
         with self._lock:
@@ -96,16 +106,13 @@ class Cache:
         self._count += 1
         folder = self._folder / str(self._count)
         folder.mkdir(parents=True)
-        done = subprocess.run(
-            [sys.executable, "-m", "harness.board.timeline", str(path), str(folder)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            check=False,
-        )
+        try:
+            done = self._run(path, folder)
+        except subprocess.TimeoutExpired as error:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise UsageError(
+                f"{path.name}: its preparation took more than {LONGEST_S:.0f} s; record fewer steps in a window"
+            ) from error
         if done.returncode:
             shutil.rmtree(folder, ignore_errors=True)
             if done.returncode < 0:
@@ -117,10 +124,23 @@ class Cache:
             raise UsageError(last[0])
         return Prepared(folder / TIMELINE, msgspec.json.decode((folder / FACTS).read_bytes(), type=Facts))
 
+    def _run(self, path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "harness.board.timeline", str(path), str(folder)],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=LONGEST_S,
+        )
+
     def _make_room(self) -> None:
-        sizes = {key: found.path.stat().st_size for key, found in self._known.items()}
+        sizes = {key: found.path.stat().st_size for key, found in self._known.items() if found.path.exists()}
         for key in list(self._known)[:-1]:
             if sum(sizes.values()) <= self._max_bytes:
                 return
             shutil.rmtree(self._known.pop(key).path.parent, ignore_errors=True)
-            del sizes[key]
+            sizes.pop(key, None)

@@ -6,19 +6,20 @@ import signal
 import socket
 import threading
 import webbrowser
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from werkzeug.serving import ThreadedWSGIServer
+
 from harness import console
+from harness.board.connections import Bounded, Handler
+from harness.board.guard import Guard
+from harness.board.hosts import Hosts
 from harness.board.timeline.app import MOUNT, Resolve, TimelineApp
 from harness.board.timeline.cache import Cache
 from harness.errors import UsageError
 from harness.report.find import Run, Window, find
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIEnvironment
 
 HOST = "127.0.0.1"
 FIRST_PORT = 9100
@@ -27,34 +28,31 @@ PAGE_SAYS_IT_S = 5.0
 _PORTS_TRIED = 100
 
 
-def serve(path: Path, *, window: int | None, port: int | None, open_browser: bool) -> None:
+class Server(Bounded, ThreadedWSGIServer):
+    """Whose connections end."""
+
+
+def serve(
+    path: Path, *, window: int | None, port: int | None, open_browser: bool, allowed_hosts: Collection[str] = ()
+) -> None:
     """Serve the timeline of a trace file, a window, a run (its newest window) or a logdir (its newest run), on
     loopback and to it alone, until SIGINT or SIGTERM.
 
     Args:
         window: Of a run, the window that begins at this step; negative ones count from the newest.
         port: None takes the first free one from 9100 on.
+        allowed_hosts: Further names that it answers to; see :class:`Hosts`.
 
     Raises:
         UsageError: where there is no trace to show, or the port is taken.
     """
-    from werkzeug.serving import WSGIRequestHandler, make_server
-
-    class Quiet(WSGIRequestHandler):
-        """Says nothing of each request."""
-
-        protocol_version = "HTTP/1.1"
-
-        def log_request(self, code: int | str = "-", size: int | str = "-") -> None: ...
-
     files = _files(_chosen(path, window))
     first = next(iter(files.values()))
     cache = Cache()
     listening = _listening(port)
     with listening:
-        server = make_server(
-            HOST, 0, _OnLoopback(TimelineApp(_only(files), cache)), True, 1, Quiet, fd=listening.fileno()
-        )
+        app = Guard(TimelineApp(_only(files), cache), Hosts(HOST, allowed_hosts), frames=True)
+        server = Server(HOST, 0, app, Handler, fd=listening.fileno())
         over = threading.Event()
         wrong: list[UsageError] = []
 
@@ -128,18 +126,3 @@ def _listening(port: int | None) -> socket.socket:
         else:
             return found
     raise UsageError(f"the timeline cannot be served on {HOST}:{tried[-1]}: {last.strerror}; give another --port")
-
-
-class _OnLoopback:
-    """Refuses what is addressed to another name than this machine's own: a page elsewhere whose name was pointed at
-    loopback cannot read the trace."""
-
-    def __init__(self, app: TimelineApp) -> None:
-        self._app = app
-
-    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        name = environ.get("HTTP_HOST", "").rpartition(":")[0]
-        if name in (HOST, "localhost"):
-            return self._app(environ, start_response)
-        start_response("403 Forbidden", [("Content-Type", "text/plain; charset=utf-8")])
-        return [b"this server answers to localhost"]

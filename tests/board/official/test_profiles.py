@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.board.official import pool
 from harness.board.official import profiles as kept
 from harness.board.official.pool import Pool
 from harness.board.official.profiles import Profiles
@@ -43,8 +44,8 @@ def opened() -> Iterator[Open]:
         return Profiles(pools[-1])
 
     yield make
-    for pool in pools:
-        pool.close()
+    for one in pools:
+        one.close()
 
 
 def copies(folder: Path, count: int) -> list[Path]:
@@ -124,3 +125,18 @@ def test_a_parser_that_dies_costs_its_file_and_not_the_next(opened: Open, tmp_pa
     third = tmp_path / "host_9.1.pt.trace.json.gz"
     third.write_bytes(first.read_bytes())
     assert profiles.get(third, "host_9", "1").error is None
+
+
+def test_a_parser_that_does_not_come_to_an_end_is_ended_and_the_next_file_is_parsed(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    profiles = opened()
+    first, second, third = copies(tmp_path, 3)
+    assert profiles.get(first, "host_0", "1").error is None
+    (child,) = children()
+    os.kill(child, signal.SIGSTOP)
+    monkeypatch.setattr(pool, "LONGEST_S", 0.2)
+    assert "took more than" in (profiles.get(second, "host_0", "1").error or "")
+    monkeypatch.undo()
+    assert profiles.get(third, "host_0", "1").error is None
+    assert child not in children()

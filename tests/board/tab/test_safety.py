@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from collections.abc import Callable
@@ -156,6 +157,15 @@ def test_a_trace_that_is_damaged_or_too_large_is_said(run: Path, tab: Tab) -> No
     assert "too large" in tab.refused("memory", run="a/b", window="newest")
     head = tab.ask("trace", method="HEAD", run="a/b", window="newest")
     assert head.headers["Content-Length"] == str(10**12)
+
+
+def test_a_trace_that_swells_is_refused_before_it_takes_the_memory(
+    run: Path, tab: Tab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.board.tab.traces.MAX_JSON_BYTES", 2**20)
+    (trace,) = (run / "profile" / "window_00000010").glob("*.gz")
+    trace.write_bytes(gzip.compress(bytes(2**26)) * 100)
+    assert "more than 1,048,576 bytes of JSON" in tab.refused("memory", run="a/b", window="newest")
 
 
 def test_a_large_trace_is_sent_piece_by_piece(run: Path, tab: Tab) -> None:

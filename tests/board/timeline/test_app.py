@@ -253,6 +253,39 @@ def test_a_preparation_that_is_killed_is_said_and_not_the_end(
     assert cache.prepared(folder / "matmul_64.json.gz").facts.slices
 
 
+def test_a_preparation_that_does_not_come_to_an_end_is_ended(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, endless = Cache(), tmp_path / "endless"
+    endless.write_text("#!/bin/sh\nexec sleep 600\n")
+    endless.chmod(0o755)
+    with monkeypatch.context() as change:
+        change.setattr("sys.executable", str(endless))
+        change.setattr("harness.board.timeline.cache.LONGEST_S", 0.2)
+        with pytest.raises(UsageError, match="took more than"):
+            cache.prepared(folder / "matmul_64.json.gz")
+    assert cache.prepared(folder / "matmul_64.json.gz").facts.slices
+
+
+def test_a_copy_that_somebody_has_removed_is_made_again(folder: Path) -> None:
+    cache = Cache()
+    cache.prepared(folder / "matmul_64.json.gz").path.unlink()
+    assert cache.prepared(folder / "matmul_64.json.gz").path.exists()
+
+
+@pytest.mark.parametrize("what", ["a pipe", "a directory", "a device"])
+def test_what_is_no_file_is_said_and_holds_no_other_up(what: str, tmp_path: Path, folder: Path) -> None:
+    path = Path("/dev/zero") if what == "a device" else tmp_path / "trace.json"
+    if what == "a pipe":
+        os.mkfifo(path)
+    elif what == "a directory":
+        path.mkdir()
+    cache = Cache()
+    with pytest.raises(UsageError, match=what):
+        cache.prepared(path)
+    assert cache.prepared(folder / "matmul_64.json.gz").facts.slices
+
+
 def test_the_traces_on_disk_stay_as_they_are(client: Client, folder: Path) -> None:
     before = {path: path.read_bytes() for path in folder.iterdir()}
     assert get(client, "facts?file=lab5_cnn.json.gz").status_code == 200
