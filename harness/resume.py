@@ -7,6 +7,7 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+from harness.credentials import MASK
 from harness.errors import UsageError
 from harness.files import read_regular
 from harness.run import HYDRA, read_manifest
@@ -30,6 +31,12 @@ def complete(arguments: Sequence[str]) -> list[str]:
     read_manifest(run)
     given = {key for key, _ in map(_split, arguments)}
     kept = [text for text in saved_overrides(run) if _split(text)[0] not in given | NEVER_KEPT]
+    for text in kept:
+        if f":{MASK}@" in text or f"={MASK}" in text:
+            raise UsageError(
+                f"resume={run}: its override {text} has lost its secret, which is written nowhere; give "
+                f"{_split(text)[0]}=... again, without it or as ${{oc.env:NAME}}"
+            )
     return [*kept, *arguments]
 
 

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from harness.credentials import HOW, has_secret
 from harness.publish import Job, Keep, PublishedWindow, Publisher, Staging
 from harness.publish.ranks import Handover, RankStaging
 from harness.record.ensemble import Ensemble
@@ -51,6 +52,8 @@ class Delivery:
         self._on_window = on_window
         self._keep = keep
         self._max_trace_bytes = None if max_trace_mib is None else max_trace_mib * MIB
+        if upload is not None and has_secret(upload):
+            raise ValueError(f"upload: its address holds a password or a token, and {HOW}")
         self._upload = upload
         self._ranks_timeout_s = ranks_timeout_s
         self._shared = Staging(logdir, run)
