@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
+from harness import credentials
 from harness.errors import UsageError
 from harness.misspelt import meant
 
@@ -319,8 +320,12 @@ def checked(composed: DictConfig) -> Config:
     Raises:
         UsageError: with all that is wrong with its keys and values.
     """
-    if missing := list(_missing(OmegaConf.to_container(composed, resolve=False))):
+    container = OmegaConf.to_container(composed, resolve=False)
+    if missing := list(_missing(container)):
         raise UsageError(*(f"{key} is missing: give {key}=..." for key in missing))
+    # Before anything else, which might say them.
+    if secret := list(credentials.secrets(container)):
+        raise UsageError(*(f"{key}: its address holds a password or a token, and {credentials.HOW}" for key in secret))
     config: Any = OmegaConf.to_object(composed)
     assert isinstance(config, Config)
     if found := [*unknown_keys(composed), *problems(config)]:
@@ -440,7 +445,9 @@ def _window_problems(profiler: ProfilerConfig) -> Iterator[str]:
         yield f"profiler.trigger_on_slow.factor={slow.factor}: must be more than 1, or null"
     if slow.every_s < 0:
         yield f"profiler.trigger_on_slow.every_s={slow.every_s}: must be at least 0"
-    if profiler.upload is not None and "://" not in profiler.upload:
+    if profiler.upload is not None and credentials.has_secret(profiler.upload):
+        yield f"profiler.upload: its address holds a password or a token, and {credentials.HOW}"
+    elif profiler.upload is not None and "://" not in profiler.upload:
         yield f"profiler.upload={profiler.upload}: must be an address as s3://bucket/folder or file:///folder"
     for key, count in (
         ("max_trace_mib", profiler.max_trace_mib),

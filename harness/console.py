@@ -12,12 +12,16 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, TextIO
 
 from rich.console import Console
 from rich.markup import escape
+
+from harness.credentials import masked
+from harness.files import regular_descriptor
 
 UNBOUNDED = 160
 """Columns where there is no terminal to fit into."""
@@ -207,7 +211,7 @@ def command(arguments: str) -> str:
 
 def error(text: object) -> None:
     """Say what went wrong."""
-    err.print(f"[bold red]error:[/] {plain(text)}", highlight=False, soft_wrap=True)
+    err.print(f"[bold red]error:[/] {plain(masked(str(text)))}", highlight=False, soft_wrap=True)
 
 
 def _format(metrics: Mapping[str, float]) -> str:
@@ -216,10 +220,29 @@ def _format(metrics: Mapping[str, float]) -> str:
     )
 
 
+class _Masked(logging.Filter):
+    """No secret of an address reaches a log, whoever's error it stands in."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg, record.args = masked(record.getMessage()), None
+        return True
+
+
 class _LogFile(logging.FileHandler):
     """A log on a disk that may be full or gone: what cannot be written is lost, which the terminal says once."""
 
     _complained = False
+
+    def _open(self) -> TextIOWrapper:
+        return open(
+            regular_descriptor(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "a", encoding="utf-8"
+        )
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            super().emit(record)
+        except OSError:
+            self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
         if not isinstance(sys.exc_info()[1], OSError):
@@ -265,6 +288,7 @@ def logging_to(file: Path | None, *, rank: int | None = None) -> Iterator[None]:
     logger.setLevel(logging.INFO if rank is None else logging.WARNING)
     logger.propagate = False
     for handler in handlers:
+        handler.addFilter(_Masked())
         logger.addHandler(handler)
     try:
         yield

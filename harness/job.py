@@ -11,7 +11,7 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from harness import build, console, resume, targets
+from harness import build, console, credentials, resume, targets
 from harness import config as schema
 from harness.board.logger import Logger, NoLogger
 from harness.board.points import HEADLINE
@@ -233,6 +233,8 @@ def _introduce(
     """What TensorBoard shows of the run before its first step."""
     manifest = run.manifest
     logger.layout()
+    # What the environment holds is this process's own.
+    composed = OmegaConf.create(credentials.uninterpolated(OmegaConf.to_container(composed, resolve=False)))
     logger.text("config", f"```yaml\n{OmegaConf.to_yaml(composed, resolve=True)}```")
     environment = {
         **manifest.versions,

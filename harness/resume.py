@@ -22,6 +22,7 @@ import msgspec
 from omegaconf import OmegaConf
 
 from harness import console, overrides
+from harness.credentials import MASK
 from harness.errors import UsageError
 from harness.files import TEMPORARY, read_regular, sync_folder
 from harness.run import HYDRA, MANIFEST, Manifest, read_manifest
@@ -45,6 +46,12 @@ def complete(arguments: Sequence[str]) -> list[str]:
     run = Path(named)
     given = {overrides.key(text) for text in arguments} | NEVER_KEPT
     kept = [text for text in kept_overrides(run) if overrides.key(text) not in given]
+    for text in kept:
+        if f":{MASK}@" in text or f"={MASK}" in text:
+            raise UsageError(
+                f"resume={run}: its override {text} has lost its secret, which is written nowhere; give "
+                f"{overrides.key(text)}=... again, without it or as ${{oc.env:NAME}}"
+            )
     new = [text for place, text in enumerate(arguments) if place not in places[:-1]]
     place = places[-1] - len(places) + 1
     new[place] = overrides.assign("resume", named)

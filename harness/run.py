@@ -24,6 +24,7 @@ import msgspec
 
 import harness
 from harness import locks
+from harness.credentials import masked
 from harness.errors import UsageError
 from harness.files import TEMPORARY, atomic_write, persistently, read_regular, remove_leftovers, sync_folder
 
@@ -176,7 +177,7 @@ class RunDirectory:
         """Write the run's last word, if need be in several tries; why it is not on disk, None where it is."""
         self.started = True
         self.manifest.status = status
-        self.manifest.error = error
+        self.manifest.error = error and masked(error)
         return persistently(self.write)
 
     def write(self) -> str | None:
@@ -316,7 +317,8 @@ def now() -> str:
 def command_line() -> str:
     """The command of this process, as one would type it: without what ``train`` adds for a sweep."""
     added = ("sweep=", "hydra.job.config.override_dirname.exclude_keys=", "hydra.run.dir=")
-    return f"{Path(sys.argv[0]).name} {shlex.join(text for text in sys.argv[1:] if not text.startswith(added))}"
+    kept = [masked(text, whole=True) for text in sys.argv[1:] if not text.startswith(added)]
+    return f"{Path(sys.argv[0]).name} {shlex.join(kept)}"
 
 
 def versions() -> dict[str, str | None]:

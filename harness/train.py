@@ -22,10 +22,21 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from harness import completion, console, distributed, launch, misspelt, overrides, resume, sweep, sweep_figure
+from harness import (
+    completion,
+    console,
+    credentials,
+    distributed,
+    launch,
+    misspelt,
+    overrides,
+    resume,
+    sweep,
+    sweep_figure,
+)
 from harness import config as schema
 from harness.distributed import World
 from harness.errors import DivergedError, NotSavedError, UsageError
@@ -115,6 +126,9 @@ def _run_hydra(prog: str, arguments: list[str]) -> None:
         argv = [prog, *arguments, f"sweep={name}", _names_only_what_varies(arguments)]
     else:
         argv = [prog, *resume.complete(arguments)]
+    # Hydra keeps a sweep's arguments, and its errors repeat them.
+    if secret := [text.partition("=")[0] for text in argv if credentials.has_secret(text)]:
+        raise UsageError(*(f"{key}: its address holds a password or a token, and {credentials.HOW}" for key in secret))
     with _hydra_environment(argv):
         try:
             hydra.main(version_base="1.3", config_path=str(schema.CONF), config_name="config")(job)()
@@ -247,7 +261,7 @@ def _job(composed: DictConfig) -> float | None:
         started=now(),
         updated=now(),
         command=command_line(),
-        overrides=[text for text in settings.overrides.task if overrides.key(text) not in resume.NEVER_KEPT],
+        overrides=[text for text in _overrides() if overrides.key(text) not in resume.NEVER_KEPT],
         choices={group: str(settings.runtime.choices.get(group)) for group in GROUPS},
         sweep=composed.sweep,
         world_size=world.size,
@@ -318,6 +332,13 @@ def _end(run: RunDirectory, world: World, summary: Summary) -> None:
     raise InterruptedRun(128 + stop)
 
 
+def _overrides() -> list[str]:
+    """The job's overrides as they were given: what they name of the environment stays a name."""
+    given = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+    assert isinstance(given, list)
+    return [str(text) for text in given]
+
+
 def _objective(composed: DictConfig, metrics: Mapping[str, float]) -> float | None:
     """What a search is told of a run that ended with these figures."""
     aim = composed.objective
@@ -330,7 +351,7 @@ def _launch(composed: DictConfig, path: Path, processes: int) -> float | None:
     folders = [source for source in settings.runtime.config_sources if source.provider == "command-line"]
     arguments = [
         *(argument for folder in folders for argument in ("--config-dir", folder.path)),
-        *settings.overrides.task,
+        *_overrides(),
     ]
     if composed.resume is None:
         arguments.append(overrides.assign("hydra.run.dir", path.absolute()))

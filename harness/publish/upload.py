@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from harness.credentials import masked
 from harness.files import open_regular
 from harness.publish.staging import FINDINGS
 
@@ -109,7 +110,8 @@ class Uploader:
             except Exception as error:
                 # Every protocol's library has errors of its own.
                 if not failing:
-                    self._say(f"windows are not copied to {self._address} for now: {type(error).__name__}: {error}")
+                    why = masked(f"{type(error).__name__}: {error}")
+                    self._say(f"windows are not copied to {masked(self._address)} for now: {why}")
                 failing = True
                 if self._over.is_set():
                     return
@@ -117,7 +119,7 @@ class Uploader:
                 pause = min(2 * pause, LONGEST_PAUSE_S)
                 continue
             if failing:
-                self._say(f"windows are copied to {self._address} again")
+                self._say(f"windows are copied to {masked(self._address)} again")
             pause, failing = FIRST_PAUSE_S, False
             if self._over.is_set() and not self._left():
                 return

@@ -19,6 +19,7 @@ from typing import Literal
 
 import msgspec
 
+from harness.credentials import masked
 from harness.locks import Lock
 from harness.publish.compress import compress
 from harness.publish.job import Job
@@ -274,7 +275,7 @@ class Uploads:
         """Give what is on its way a last chance."""
         for address, uploader in self._uploaders.items():
             if not uploader.close(UPLOAD_LIMIT_S):
-                self._say(f"not all windows are at {address}; the run's next windows take them along")
+                self._say(f"not all windows are at {masked(address)}; the run's next windows take them along")
 
 
 def main(logdir: str, run: str, parent: int) -> None:

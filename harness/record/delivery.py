@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.credentials import HOW, has_secret
 from harness.publish import Job, Keep, PublishedWindow, Publisher, Staging
 from harness.publish.ranks import Handover, RankStaging
 from harness.record.ensemble import Ensemble
@@ -31,6 +32,10 @@ class DeliveryOptions:
     max_trace_mib: int | None
     upload: str | None
     ranks_timeout_s: float
+
+    def __post_init__(self) -> None:
+        if self.upload is not None and has_secret(self.upload):
+            raise ValueError(f"upload: its address holds a password or a token, and {HOW}")
 
 
 class Delivery:

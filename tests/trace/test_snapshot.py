@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 
 from harness.record.snapshots import MemorySnapshots, describe
 from harness.trace.snapshot import UNKNOWN, Allocation, SnapshotError, read_snapshot
+from tests.faults import hostile
 
 MIB = 2**20
 
@@ -83,17 +85,83 @@ def test_a_library_that_allocates_by_itself_is_named(tmp_path: Path) -> None:
     ]
 
 
-class _Evil:
-    def __reduce__(self) -> tuple[Any, ...]:
-        return os.system, ("touch /tmp/harness_was_here",)
-
-
-@pytest.mark.parametrize("content", [b"", b"no pickle", pickle.dumps([1]), pickle.dumps({"segments": [_Evil()]})])
-def test_what_is_no_snapshot_is_refused_and_runs_nothing(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize("content", [b"", b"no pickle", pickle.dumps([1])])
+def test_what_is_no_snapshot_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "s.pickle"
     path.write_bytes(content)
     with pytest.raises(SnapshotError, match="is no memory snapshot"):
         read_snapshot(path)
+
+
+def test_a_snapshot_that_names_a_function_is_refused_and_runs_nothing(tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    path = tmp_path / "s.pickle"
+    path.write_bytes(pickle.dumps({"segments": [hostile.Touch(mark)]}))
+    with pytest.raises(SnapshotError, match=r"it names posix\.system"):
+        read_snapshot(path)
+    assert not mark.exists()
+
+
+def test_a_snapshot_that_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, what in ((tmp_path / "pipe", "a pipe"), (Path("/dev/zero"), "a device"), (tmp_path, "a directory")):
+        with pytest.raises(SnapshotError, match=what):
+            read_snapshot(path)
+
+
+MEMORY = 1024 * 2**20
+DAMAGED = f"""
+import resource, sys
+from pathlib import Path
+from harness.report import markdown
+from harness.report.snapshot import snapshot_section
+from harness.trace.snapshot import SnapshotError, read_snapshot
+resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))
+for line in sys.stdin:
+    try:
+        markdown.render([snapshot_section(read_snapshot(Path(line.rstrip("\\n"))), "")])
+    except SnapshotError as error:
+        print("refused")
+    else:
+        print("read")
+"""
+
+
+def test_no_damage_to_a_snapshot_ends_in_a_traceback_or_takes_the_memory(snapshot: Path, tmp_path: Path) -> None:
+    """Cuts, flipped bits, bytes in place of others, values of other kinds, at places of a seed."""
+    good, chance = snapshot.read_bytes(), random.Random(10)
+    damaged = [good[: chance.randrange(len(good))] for _ in range(100)]
+    for _ in range(600):
+        data = bytearray(good)
+        for _ in range(chance.choice((1, 1, 4))):
+            place = chance.randrange(len(data))
+            data[place] = chance.choice((data[place] ^ 1 << chance.randrange(8), chance.randrange(256)))
+        damaged.append(bytes(data))
+    # A memo of 2^32 entries, which the unpickler in C makes.
+    damaged += [b"\x80\x04Nr\xff\xff\xff\xff.", good[:-1] + b"r\xff\xff\xff\x7f."]
+    odd = [None, -1, 2**70, 1.5, "x", b"x", [], {}, [1], (), float("nan"), {1: 2}, [None], [{}], {"frames": 1}]
+    plain = pickle.loads(good)
+    for value in odd:
+        for key in ("segments", "device_traces"):
+            damaged.append(pickle.dumps({**plain, key: value}))
+        segment = plain["segments"][0]
+        for key in ("total_size", "blocks"):
+            damaged.append(pickle.dumps({"segments": [{**segment, key: value}]}))
+        for key in ("size", "state", "frames", "history"):
+            damaged.append(pickle.dumps({"segments": [{**segment, "blocks": [{**segment["blocks"][0], key: value}]}]}))
+        for key in ("filename", "line", "name"):
+            frames = [{**FORWARD[0], key: value}]
+            damaged.append(pickle.dumps({"segments": [{**segment, "blocks": [block(MIB, frames=frames)]}]}))
+    paths = [tmp_path / f"{number}.pickle" for number in range(len(damaged))]
+    for path, data in zip(paths, damaged, strict=True):
+        path.write_bytes(data)
+    asked = "".join(f"{path}\n" for path in paths)
+    done = subprocess.run([sys.executable, "-c", DAMAGED], input=asked, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    answers = done.stdout.split()
+    assert len(answers) == len(damaged)
+    assert answers.count("refused") > 300
+    assert set(answers[:100]) == {"refused"}, "one that was cut"
 
 
 def test_the_list_beside_it_and_the_log_name_the_largest(snapshot: Path, caplog: pytest.LogCaptureFixture) -> None:
