@@ -89,8 +89,8 @@ def report_ended(waiting: dict[int, Path]) -> None:
         aside.replace(path)
 
 
-def serve() -> None:
-    """Fork a child for each request; return in the child, and in the parent when stdin ends."""
+def serve() -> str:
+    """Fork a child for each request; return in the child, with the name of what it shall call."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -116,7 +116,7 @@ def serve() -> None:
                 os.close(woken)
                 os.close(wake)
                 become(request)
-                return
+                return str(request["main"])
             waiting[pid] = Path(request["status"])
             os.write(1, f"{pid}\n".encode())
 
@@ -126,5 +126,5 @@ if __name__ == "__main__":
         import_module(name)
     # What is in memory by now is not walked by any child's collector, which would copy every page.
     gc.freeze()
-    serve()
-    end(import_module("harness.cli").main)
+    module, _, function = serve().partition(":")
+    end(getattr(import_module(module), function))
