@@ -113,9 +113,14 @@ class Command:
 
 
 class Launcher:
-    """Starts ``harness`` commands from a process that has torch in memory already; see ``zygote.py``."""
+    """Starts ``harness`` commands from a process that has torch in memory already; see ``zygote.py``.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        folder: Where they start, and their output goes.
+        env: Changes to the environment of that process, for what only its start can bring in, as a preloaded library.
+    """
+
+    def __init__(self, folder: Path, **env: str) -> None:
         self._folder = folder
         self._count = 0
         self._started: list[Command] = []
@@ -125,7 +130,7 @@ class Launcher:
             [sys.executable, str(Path(__file__).parent / "zygote.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=environment(HARNESS_TESTS=str(folder)),
+            env=environment(HARNESS_TESTS=str(folder), **env),
             cwd=folder,
         )
 
