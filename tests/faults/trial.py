@@ -104,11 +104,12 @@ def draw_shot(draw: random.Random, seconds: float, size: int) -> Shot:
     if size > 1 and victim == "job":
         victim = "one rank"
     if phase == "any time":
-        instant = Instant(None, delay=draw.uniform(0, seconds))
+        instant = Instant(draw.uniform(0, seconds))
     else:
         # Mostly at once: what is small is written in microseconds.
         delay = draw.choice((0.0, 0.02 * draw.random() ** 3, 0.02 * draw.random()))
-        instant = Instant(draw.choice(PATTERNS[phase]), number=draw.choice((1, 1, 2, 3, 4, 6, 9)), delay=delay)
+        latest, number = draw.uniform(seconds / 2, seconds), draw.choice((1, 1, 2, 3, 4, 6, 9))
+        instant = Instant(latest, draw.choice(PATTERNS[phase]), number=number, delay=delay)
     return Shot(phase=phase, victim=victim, instant=instant)
 
 
@@ -227,7 +228,8 @@ def _live(
             watch.shot.wait(0.01)
         watch.stand_down()
         if watch.shot.is_set():
-            made.kills.append(Kill(phase=shot.phase, victim=shot.victim, instant=str(shot.instant)))
+            phase = shot.phase if watch.hit else "any time"
+            made.kills.append(Kill(phase=phase, victim=shot.victim, instant=watch.hit or "at a random time"))
             killed = killed or shot.victim != "publisher"
         if killed:
             break

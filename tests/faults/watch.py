@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
 import threading
 import time
@@ -26,15 +27,13 @@ Files = dict[str, str]
 
 @dataclass(frozen=True)
 class Instant:
-    """When to kill: so many seconds after the ``number``-th event whose path matches, or after the start."""
+    """When to kill: so many seconds after the ``number``-th event whose path matches, and no later than ``latest``."""
 
-    pattern: str | None
+    latest: float
+    """Seconds after the start."""
+    pattern: str | None = None
     number: int = 1
     delay: float = 0.0
-
-    def __str__(self) -> str:
-        where = "the start" if self.pattern is None else f"event {self.number} of {self.pattern}"
-        return f"{self.delay * 1e3:.1f} ms after {where}"
 
 
 @dataclass
@@ -68,8 +67,10 @@ class Watch:
         self._shoot: Callable[[], object] = lambda: None
         self._instant: Instant | None = None
         self._matched = 0
-        self._at: float | None = None
+        self._at = math.inf
         self.shot = threading.Event()
+        self.hit = ""
+        """The instant of the last shot, in words: empty where it was the latest that was allowed."""
         self.seen = Seen()
         self._thread = threading.Thread(target=self._watch, name="watch")
 
@@ -86,13 +87,13 @@ class Watch:
         """Call ``shoot`` at the instant; :attr:`shot` is set then."""
         with self._lock:
             self.shot.clear()
-            self._instant, self._shoot, self._matched = instant, shoot, 0
-            self._at = time.monotonic() + instant.delay if instant.pattern is None else None
+            self._instant, self._shoot, self._matched, self.hit = instant, shoot, 0, ""
+            self._at = time.monotonic() + instant.latest
 
     def stand_down(self) -> None:
         """Shoot no more."""
         with self._lock:
-            self._instant = self._at = None
+            self._instant, self._at = None, math.inf
 
     def settle(self) -> None:
         """Wait until all that has happened so far is seen."""
@@ -102,8 +103,7 @@ class Watch:
 
     def _watch(self) -> None:
         while not self._over.is_set():
-            at = self._at
-            left = LOOK_S if at is None else min(LOOK_S, at - time.monotonic())
+            left = min(LOOK_S, self._at - time.monotonic())
             if left > 0:
                 # Woken by what happens, with the lock free for who aims.
                 self._inotify.wait(left)
@@ -116,12 +116,14 @@ class Watch:
         instant = self._instant
         if instant is None:
             return
-        if self._at is None and instant.pattern is not None:
-            self._matched += sum(re.search(instant.pattern, event.path) is not None for event in events)
+        if not self.hit and instant.pattern is not None:
+            paths = [event.path for event in events if re.search(instant.pattern, event.path)]
+            self._matched += len(paths)
             if self._matched >= instant.number:
-                self._at = time.monotonic() + instant.delay
-        if self._at is not None and time.monotonic() >= self._at:
-            self._instant = self._at = None
+                self.hit = f"{instant.delay * 1e3:.1f} ms after {paths[-1]}"
+                self._at = min(self._at, time.monotonic() + instant.delay)
+        if time.monotonic() >= self._at:
+            self._instant, self._at = None, math.inf
             self._shoot()
             self.shot.set()
 
