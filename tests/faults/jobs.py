@@ -1,7 +1,8 @@
 """The jobs that are killed: small ones, of every kind that goes on after a kill.
 
 Each is quick, and takes as long as a test needs to catch it at something: checkpoints, evaluations and windows every
-few steps.
+few steps. No evaluation falls into a window, whose end it would wait for: where an earlier life has recorded that
+window, there is nothing to wait for, and the curve has its point a few steps earlier.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ class OwnLoop(Job):
 JOBS = (
     Job(
         "evaluations, the newest checkpoint alone",
-        (*TRAIN, *EVALUATED, *window_every(5, 1, 2), "trainer.eval_every=10", "checkpoint.keep=1"),
+        (*TRAIN, *EVALUATED, *window_every(5, 1, 2), "trainer.eval_every=8", "checkpoint.keep=1"),
         weight=3,
     ),
     Job(
@@ -149,7 +150,7 @@ JOBS = (
     ),
     Job(
         "points that checkpoints do not divide",
-        (*TRAIN, *EVALUATED, *window_every(7, 1, 2), "trainer.eval_every=7", "checkpoint.keep=2"),
+        (*TRAIN, *EVALUATED, *window_every(7, 1, 2), "trainer.eval_every=5", "checkpoint.keep=2"),
         log_every=3,
         weight=2,
     ),
@@ -171,7 +172,7 @@ JOBS = (
     ),
     Job(
         "gone on with twice, each time for more steps",
-        (*TRAIN, *EVALUATED, *window_every(5, 1, 2), "trainer.eval_every=10", "checkpoint.keep=2"),
+        (*TRAIN, *EVALUATED, *window_every(5, 1, 2), "trainer.eval_every=8", "checkpoint.keep=2"),
         steps=(12, 24, 36),
         weight=2,
     ),

@@ -7,7 +7,7 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -52,7 +52,7 @@ PUBLISH = (
 PHASES = {"start or resumption": 0.3, "checkpoint": 0.25, "publishing": 0.25, "any time": 0.2}
 PATTERNS = {"start or resumption": START, "checkpoint": CHECKPOINT, "publishing": PUBLISH}
 VICTIMS = {"job": 0.5, "job and publisher": 0.35, "publisher": 0.15}
-NO_LOSS = ("part interval", "window not recorded", "without findings")
+NO_LOSS = ("part interval", "window not recorded", "without findings", "left by a run that never showed")
 """What is counted and is none."""
 
 
@@ -280,10 +280,7 @@ def _look_at_the_end(launcher: Launcher, job: Job, folder: Path, watch: Watch, m
         made.found += outcome.torn_window(logdir / name, first_sight)
     for name in sorted(watch.seen.recorded - watch.seen.windows.keys()):
         made.found.append(f"recorded window: {name} was finished and never appeared")
-    left = [path for path in folder.rglob("*") if path.name.endswith((".tmp", ".aside"))]
-    made.found += [f"leftover: {path.relative_to(folder)}" for path in left]
-    if staging.exists():
-        made.found.append(f"leftover: staging with {sorted(str(p.relative_to(staging)) for p in staging.rglob('*'))}")
+    made.found += _leftovers(logdir, staging, watch.seen.runs)
     results = job.results(folder)
     if results.keys() != like.results.keys():
         made.found.append(f"resumption: there are the runs {sorted(results)}, not {sorted(like.results)}")
@@ -296,6 +293,21 @@ def _look_at_the_end(launcher: Launcher, job: Job, folder: Path, watch: Watch, m
             continue
         resumed_from = read_manifest(run).resumed_from
         made.found += outcome.differences(ours, like.results[name], job.log_every, resumed_from)
+
+
+def _leftovers(logdir: Path, staging: Path, shown: set[str]) -> Iterator[str]:
+    """Files that nobody needs any more. What a run has left that was killed before its ``run.json``, nobody goes on
+    with: it is no loss, and told apart."""
+    for root in (logdir, staging):
+        for path in sorted(root.rglob("*")):
+            below = str(path.relative_to(root))
+            if root == logdir and not path.name.endswith((".tmp", ".aside")):
+                continue
+            if path.is_dir() and any(path.iterdir()):
+                continue
+            of_none = shown and not any(below == run or below.startswith(f"{run}/") for run in shown)
+            kind = "left by a run that never showed" if of_none else "leftover"
+            yield f"{kind}: {path.relative_to(logdir.parent)}"
 
 
 def keep(folder: Path, made: Trial, kept: Path) -> None:

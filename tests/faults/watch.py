@@ -140,7 +140,10 @@ class Watch:
         if match := _WINDOW.fullmatch(event.path):
             name = f"{match[1]}/profile/{match[2]}"
             if name not in self.seen.windows:
-                self.seen.windows[name] = digests(self._folder / event.path)
+                try:
+                    self.seen.windows[name] = digests(self._folder / event.path)
+                except OSError as error:
+                    self._fault(f"window: {name} could not be read when it appeared: {error}")
         elif match := _JOB.fullmatch(event.path):
             self.seen.recorded.add(f"{match[1]}/profile/{match[2]}")
         elif (match := _CHECKPOINT.fullmatch(event.path)) and event.kind & MOVED_TO:
