@@ -21,6 +21,8 @@ from tests.launch import Command, Ended, Launcher, session, wait_until
 
 LIFE_S = 120.0
 """A job that takes longer hangs."""
+NOTICE_S = 15.0
+"""How long the other ranks may take to notice that one was killed."""
 MOST_KILLS = 6
 
 START = (
@@ -233,10 +235,13 @@ def _live(
             killed = killed or shot.victim != "publisher"
         if killed:
             break
+    if killed and len(commands) > 1:
+        _end_the_others(commands)
     try:
         ended = [command.wait(LIFE_S) for command in commands]
     except AssertionError as error:
-        made.found.append(f"hang: {error}")
+        doing = [_doing(pid) for command in commands for pid in session(command.pid)]
+        made.found.append(f"hang: {error}; {doing}")
         return
     watch.settle()
     made.found += _wrong_ends(ended, killed)
@@ -246,6 +251,26 @@ def _live(
             made.found.append(f"resumption: {run} went on from {now[-1]}, and {acknowledged[1]} was acknowledged")
     for run in watch.seen.runs:
         made.found += outcome.torn_checkpoints(folder / "logs" / run, watch.seen.acknowledged.get(run))
+
+
+def _end_the_others(commands: Sequence[Command]) -> None:
+    """What a launcher does with ranks that do not notice by themselves that one has died, as before they have met."""
+    until = time.monotonic() + NOTICE_S
+    while any(command.running for command in commands) and time.monotonic() < until:
+        time.sleep(0.05)
+    for command in commands:
+        command.signal(signal.SIGKILL)
+
+
+def _doing(pid: int) -> str:
+    """What a process waits for, as far as the kernel says."""
+    lines = [_command_line(pid)[:80].replace(b"\0", b" ").decode(errors="replace")]
+    for name in ("wchan", "syscall", "stack"):
+        try:
+            lines.append(Path(f"/proc/{pid}/{name}").read_text().strip()[:200])
+        except OSError:
+            continue
+    return f"{pid}: {' | '.join(lines)}"
 
 
 def _steps(folder: Path, watch: Watch) -> dict[str, tuple[int, int]]:
