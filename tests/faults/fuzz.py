@@ -20,7 +20,7 @@ from typing import BinaryIO, Literal
 
 import msgspec
 
-from tests.faults import mutations, readers
+from tests.faults import hostile, mutations, readers
 from tests.faults.readers import READERS, Reader
 from tests.launch import ROOT, environment
 
@@ -71,6 +71,7 @@ class Worker:
     def ask(self, reader: str, seed: str, number: int) -> Answer:
         question = Question(reader=reader, seed=seed, number=number, folder=str(self._folder / "files"))
         process = self._process
+        (self._folder / BEGUN).unlink(missing_ok=True)
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(msgspec.json.encode(question) + b"\n")
@@ -82,7 +83,10 @@ class Worker:
         text = f"the process died, with status {process.wait()}" if ready else f"it took more than {SECONDS:.0f} s"
         self.close()
         self._process = self._start()
-        lost = msgspec.json.decode((self._folder / BEGUN).read_bytes(), type=Answer)
+        begun = self._folder / BEGUN
+        if not begun.exists():
+            return Answer(reader=reader, number=number, outcome="fault", text=text)
+        lost = msgspec.json.decode(begun.read_bytes(), type=Answer)
         return msgspec.structs.replace(lost, outcome="fault", text=text)
 
     def close(self) -> None:
@@ -220,6 +224,4 @@ def _hostile(draw: random.Random, mark: Path) -> bytes | None:
     """Now and then, whatever the reader is, a pickle that runs a command."""
     if draw.random() > 0.03:
         return None
-    from tests.faults import hostile
-
     return draw.choice((hostile.pickled(mark), hostile.saved(mark, format=2, state={"step": 2}, sizes={}, segments=[])))

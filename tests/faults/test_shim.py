@@ -73,10 +73,9 @@ print(round((time.time() - started[0]) / 100), round((time.monotonic() - started
     ("clock", "seen"),
     [
         ("", ["0", "0"]),
-        ("realtime=86400@0.1", ["864", "0"]),
-        ("realtime=-3600@0.1", ["-36", "0"]),
-        ("realtime=3600@600", ["0", "0"]),
-        ("monotonic=3600@0.1", ["0", "36"]),
+        ("86400@0.1", ["864", "0"]),
+        ("-3600@0.1", ["-36", "0"]),
+        ("3600@600", ["0", "0"]),
     ],
 )
 def test_a_clock_jumps_when_it_is_told_to_and_no_other_does(clock: str, seen: list[str], tmp_path: Path) -> None:
