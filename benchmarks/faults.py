@@ -1,6 +1,8 @@
-"""Kills: real jobs, killed at random and gone on with, against the same jobs undisturbed.
+"""Kills: real jobs, killed at random and gone on with, against the same jobs undisturbed; and damaged files by the
+thousand.
 
     python -m benchmarks.faults --kills 1000
+    python -m benchmarks.faults --fuzz 1000
 
 A trial is one small job (``tests/faults/jobs.py``): it is killed up to six times, the process alone, with its
 publisher, the publisher alone or one rank of two, at instants that are drawn from the seed with weights on start and
@@ -11,6 +13,10 @@ A loss is a checkpoint or a window that was there and is not there whole, a reco
 ``run.json`` that cannot be read at any time, a run that does not go on, that ends with another state, to the last bit,
 or with other curves, a wrong exit status, a traceback, or a file left over. ``--keep-failures DIR`` keeps what a trial
 with a loss has left; ``--only N`` repeats a trial, as closely as the machine allows. Status 1 where anything was lost.
+
+``--fuzz N`` makes N damaged files for each reader instead (``tests/faults/readers.py``). A fault is an error that is
+not the documented one or does not name the file, a reader that takes more than half a minute or 500 MB, or that runs
+anything.
 """
 
 from __future__ import annotations
@@ -30,7 +36,10 @@ import msgspec
 from rich.console import Console
 
 from benchmarks.table import Row, arguments, show
+from tests.faults.fuzz import fuzz
+from tests.faults.fuzz import keep as keep_files
 from tests.faults.jobs import JOBS, Job
+from tests.faults.readers import READERS
 from tests.faults.trial import NO_LOSS, Trial, Undisturbed, choose, keep, trial, undisturbed
 from tests.launch import Launcher
 
@@ -137,6 +146,41 @@ def rows(made: Sequence[Trial]) -> list[Row]:
     return found
 
 
+def damage(count: int, seed: str, kept: Path | None) -> tuple[list[Row], bool]:
+    """Feed every reader so many damaged files; the rows, and whether there was a fault."""
+    counts: Counter[tuple[str, str]] = Counter()
+    said = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="faults.", ignore_cleanup_errors=True) as folder:
+        try:
+            for answer in fuzz(Path(folder), seed, count):
+                counts[answer.reader, answer.outcome] += 1
+                if answer.outcome == "fault":
+                    where = f"{answer.reader}, number {answer.number}, {answer.file} ({answer.damage})"
+                    err.print(f"{where}: {answer.text}", highlight=False, markup=False)
+                    if kept is not None:
+                        keep_files(Path(folder), answer, kept)
+                if time.monotonic() - said > PROGRESS_S:
+                    said = time.monotonic()
+                    err.print(f"{counts.total()}/{count * len(READERS)} files", highlight=False)
+        except KeyboardInterrupt:
+            err.print("stopped", highlight=False)
+    found = []
+    for name in (reader.name for reader in READERS):
+        files = sum(counts[name, outcome] for outcome in ("read", "refused", "fault"))
+        found.append(Row(name=f"{name}: damaged files", value=files, unit="files"))
+        found += [
+            Row(
+                name=f"  {outcome}",
+                value=counts[name, key],
+                unit="files",
+                ratio=counts[name, key] / (files or 1),
+                versus="files",
+            )
+            for outcome, key in (("refused", "refused"), ("faults", "fault"))
+        ]
+    return found, any(outcome == "fault" for _, outcome in counts)
+
+
 def tell(made: Trial) -> None:
     for text in made.losses:
         err.print(f"trial {made.number}, {made.job}: {text}\n  {made.kills}", highlight=False, markup=False)
@@ -149,6 +193,7 @@ def stop(number: int, frame: object) -> None:
 def main() -> int:
     parser = arguments(__doc__)
     parser.add_argument("--kills", type=int, default=1000, help="(default: %(default)s)")
+    parser.add_argument("--fuzz", type=int, metavar="N", help="damaged files for each reader, in place of kills")
     parser.add_argument("--seed", default="0", help="(default: %(default)s)")
     parser.add_argument("--only", type=int, metavar="N", help="the N-th trial of the seed alone")
     parser.add_argument("--lanes", type=int, default=2, help="trials at a time (default: %(default)s)")
@@ -158,6 +203,10 @@ def main() -> int:
     if options.keep_failures is not None:
         options.keep_failures.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, stop)
+    if given.fuzz is not None:
+        found, failed = damage(given.fuzz, given.seed, given.keep_failures)
+        show(f"Damaged files: seed {given.seed}", found, given.json)
+        return int(failed)
     made: list[Trial] = []
     started = said = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="faults.", ignore_cleanup_errors=True) as folder:

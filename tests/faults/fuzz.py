@@ -33,7 +33,6 @@ FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "os.spawn", "subprocess.P
 """What no reader does, by the names of Python's audit events."""
 BEGUN = "begun.json"
 """What is being read, for whoever hears no more."""
-_BOOT = "from tests.faults.fuzz import serve; serve()"
 
 
 class Question(msgspec.Struct, kw_only=True):
@@ -62,10 +61,13 @@ class Worker:
 
     Args:
         folder: Where the files lie; the last one stays there.
+        serve: What it runs, a module and a function of no arguments that calls :func:`serve`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, serve: str = "tests.faults.fuzz:serve") -> None:
         self._folder = folder
+        module, _, function = serve.partition(":")
+        self._boot = f"from {module} import {function}; {function}()"
         self._process = self._start()
 
     def ask(self, reader: str, seed: str, number: int) -> Answer:
@@ -95,7 +97,7 @@ class Worker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-c", _BOOT],
+            [sys.executable, "-c", self._boot],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -143,7 +145,7 @@ class Guard:
             self.seen.append(f"{event}{arguments}"[:300])
 
 
-def serve() -> None:
+def serve(rows: Sequence[Reader] = READERS) -> None:
     """Answer questions on stdin until it ends; everything else that is printed goes nowhere."""
     answers = os.fdopen(os.dup(1), "wb")
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -152,7 +154,7 @@ def serve() -> None:
     known: set[str] = set()
     for line in sys.stdin.buffer:
         question = msgspec.json.decode(line, type=Question)
-        (reader,) = (one for one in READERS if one.name == question.reader)
+        (reader,) = (one for one in rows if one.name == question.reader)
         if reader.name not in known:
             # What it imports counts for nothing, and the good file has to be good.
             known.add(reader.name)
