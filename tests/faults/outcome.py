@@ -21,6 +21,9 @@ from tests.faults.watch import Files, digests
 CURVES = ("train/loss", "train/lr", "train/grad_norm", "eval/loss", "eval/accuracy")
 """What the job decides, and no clock."""
 
+DECIDED = ("state", "model", "optimizer", "optimizer_type", "scheduler", "scaler", "random", "global_batch", "shards")
+"""Likewise, of a checkpoint."""
+
 Curve = list[tuple[int, float]]
 
 
@@ -29,7 +32,7 @@ class Result(msgspec.Struct, kw_only=True):
 
     step: int
     state: str
-    """Of its last checkpoint, every value: tensors, the position in the data, random generators."""
+    """Of its last checkpoint, every value that no clock decides: tensors, the position in the data, random generators."""
     curves: dict[str, Curve]
     windows: list[str]
 
@@ -54,8 +57,10 @@ def checkpoint(run: Path, step: int) -> Any:
     path = run / "checkpoints" / f"step_{step:08d}"
     if path.is_dir():
         shards = {shard.name: shard.read_bytes() for shard in sorted(path.glob("*.distcp"))}
-        return {"shards": shards, **loaded(path / "state.pt"), "sizes": None}
-    return loaded(path.with_suffix(".pt"))
+        found = {"shards": shards, **loaded(path / "state.pt")}
+    else:
+        found = loaded(path.with_suffix(".pt"))
+    return {name: found.get(name) for name in DECIDED}
 
 
 def loaded(path: Path) -> dict[str, Any]:
