@@ -32,7 +32,7 @@ class Result(msgspec.Struct, kw_only=True):
 
     step: int
     state: str
-    """Of its last checkpoint, every value that no clock decides: tensors, the position in the data, random generators."""
+    """Of its last checkpoint, all that no clock decides: tensors, the position in the data, random generators."""
     curves: dict[str, Curve]
     windows: list[str]
 
