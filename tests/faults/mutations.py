@@ -234,7 +234,7 @@ def of_lines(data: bytes, draw: Draw) -> bytes:
 
 def misplaced(path: Path, draw: Draw) -> str:
     """Put what is no file in a file's place."""
-    what = draw.choice(("folder", "pipe", "loop of links", "link to nothing", "device", "folder of itself", "gone"))
+    what = draw.choice(("folder", "pipe", "loop of links", "link to nothing", "device", "folder of itself"))
     if path.is_dir():
         shutil.rmtree(path)
     else:
