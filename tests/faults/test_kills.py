@@ -107,10 +107,12 @@ def test_what_vanishes_or_is_cut_while_it_is_watched_is_found(damaged: Path, tmp
         wait_until(lambda: watch.seen.runs, 10)
         assert len(watch.seen.windows) == 5
         assert watch.seen.faults == []
-        text = (damaged / "run.json").read_bytes()
-        (damaged / "run.json").write_bytes(text[:20])
+        whole, half = damaged / "whole", damaged / "half"
+        whole.write_bytes((damaged / "run.json").read_bytes())
+        half.write_bytes(whole.read_bytes()[:20])
+        half.replace(damaged / "run.json")
         wait_until(lambda: watch.seen.faults, 10)
-        (damaged / "run.json").write_bytes(text)
+        whole.replace(damaged / "run.json")
         window = reading.windows(damaged)[0]
         window.rename(tmp_path / "away")
         wait_until(lambda: len(watch.seen.faults) == 2, 10)

@@ -110,7 +110,7 @@ def draw_shot(draw: random.Random, seconds: float, size: int) -> Shot:
     else:
         # Mostly at once: what is small is written in microseconds.
         delay = draw.choice((0.0, 0.02 * draw.random() ** 3, 0.02 * draw.random()))
-        latest, number = draw.uniform(seconds / 2, seconds), draw.choice((1, 1, 2, 3, 4, 6, 9))
+        latest, number = draw.uniform(0.6, 1.1) * seconds, draw.choice((1, 1, 1, 2, 2, 3, 5))
         instant = Instant(latest, draw.choice(PATTERNS[phase]), number=number, delay=delay)
     return Shot(phase=phase, victim=victim, instant=instant)
 
