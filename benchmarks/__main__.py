@@ -15,6 +15,7 @@ BENCHMARKS = (
     "timeline",
     "scale",
     "ranks",
+    "faults",
 )
 
 for name in BENCHMARKS:

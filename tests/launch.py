@@ -135,7 +135,12 @@ class Launcher:
         )
 
     def start(
-        self, *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, stderr: str | None = None
+        self,
+        *arguments: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        stderr: str | None = None,
+        main: str = "harness.cli:main",
     ) -> Command:
         """Start ``harness ARGUMENTS...``.
 
@@ -143,8 +148,9 @@ class Launcher:
             cwd: Where; a folder apart from this checkout unless given.
             env: Changes to the environment.
             stderr: Where its stderr goes in place of a file, as a terminal's device.
+            main: What to call in place of the command: a module and its function.
         """
-        return self._start({"argv": ["harness", *arguments]}, cwd, env, stderr)
+        return self._start({"argv": ["harness", *arguments], "main": main}, cwd, env, stderr)
 
     def script(
         self, code: str, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, timeout: float = TIMEOUT_S
@@ -189,6 +195,10 @@ class Launcher:
         """Run ``harness ARGUMENTS...`` to its end."""
         return self.start(*arguments, cwd=cwd, env=env).wait(timeout)
 
+    def living(self) -> list[int]:
+        """The processes of all commands started so far that are still there, publishers that go on among them."""
+        return session(*(command.pid for command in self._started))
+
     def end_all(self) -> None:
         """End what is left of the commands started so far."""
         for command in self._started:
@@ -216,15 +226,15 @@ def python(*arguments: str, cwd: Path, timeout: float = TIMEOUT_S, **env: str) -
     return Ended(done.returncode, done.stdout, done.stderr)
 
 
-def session(leader: int) -> list[int]:
-    """The living processes of a session, zombies left out (Linux)."""
+def session(*leaders: int) -> list[int]:
+    """The living processes of a session, or of several, zombies left out (Linux)."""
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             state, _, _, sid = stat.read_text().rpartition(")")[2].split()[:4]
         except OSError:
             continue
-        if int(sid) == leader and state != "Z":
+        if int(sid) in leaders and state != "Z":
             found.append(int(stat.parent.name))
     return found
 

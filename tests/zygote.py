@@ -139,4 +139,5 @@ if __name__ == "__main__":
         # As `python SCRIPT` does, whose end is looked at.
         runpy.run_path(script, run_name="__main__")
     else:
-        end(import_module("harness.cli").main)
+        module, _, function = request["main"].partition(":")
+        end(getattr(import_module(module), function))

@@ -2,7 +2,11 @@
  *
  * HARNESS_SHIM holds rules, separated by semicolons: a function, a pattern of names after a colon where only some files
  * are meant, and what it fails with. `flock=ENOLCK;open:window.json=EIO;read:*.gz=ESTALE`. A pattern with a slash is
- * of the whole path, any other one of the last name. Without the variable nothing fails.
+ * of the whole path, any other one of the last name. `EIO@3` is of the third such call of a process alone, `EIO@3+` of
+ * all from the third on. Without the variable nothing fails.
+ *
+ * HARNESS_SHIM_CLOCK makes the clock that tells the date jump: `-3600@2` sets it back by an hour two seconds after the
+ * process first looks at it. No other clock jumps, on any machine.
  *
  * One line a function in the table at the end; functions that take a descriptor are looked up by what it has open.
  */
@@ -18,8 +22,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/types.h>
 #include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 static const struct {
@@ -31,6 +38,14 @@ static const struct {
     {"ENOSPC", ENOSPC}, {"ENOSYS", ENOSYS}, {"EOPNOTSUPP", EOPNOTSUPP},             {"EPERM", EPERM},
     {"EROFS", EROFS},   {"ESTALE", ESTALE}, {"EXDEV", EXDEV},   {"EWOULDBLOCK", EWOULDBLOCK},
 };
+
+static unsigned counts[64]; /* Calls that each rule has matched. */
+
+/* Whether a rule that matched is of this call: what stands after the @, if anything does. */
+static int is_due(const char *when, unsigned rule) {
+    unsigned call = __atomic_add_fetch(&counts[rule % 64], 1, __ATOMIC_RELAXED), first = strtoul(when, (char **)&when, 10);
+    return *when == '+' ? call >= first : call == first;
+}
 
 static int number_of(const char *name, size_t length) {
     for (size_t i = 0; i < sizeof ERRORS / sizeof *ERRORS; i++)
@@ -47,7 +62,7 @@ static int matches(const char *pattern, const char *path) {
 /* What a call of this function on this path fails with; 0 where no rule says that it does. */
 static int failure(const char *function, const char *path) {
     const char *rules = getenv("HARNESS_SHIM");
-    while (rules && *rules) {
+    for (unsigned rule = 0; rules && *rules; rule++) {
         size_t length = strcspn(rules, ";");
         const char *equals = memchr(rules, '=', length);
         if (equals) {
@@ -55,8 +70,10 @@ static int failure(const char *function, const char *path) {
             size_t of_name = (colon ? colon : equals) - rules;
             char pattern[PATH_MAX] = "*";
             if (colon) snprintf(pattern, sizeof pattern, "%.*s", (int)(equals - colon - 1), colon + 1);
-            if (strlen(function) == of_name && !strncmp(function, rules, of_name) && matches(pattern, path ? path : ""))
-                return number_of(equals + 1, rules + length - equals - 1);
+            if (strlen(function) == of_name && !strncmp(function, rules, of_name) && matches(pattern, path ? path : "")) {
+                const char *at = memchr(equals, '@', rules + length - equals);
+                if (!at || is_due(at + 1, rule)) return number_of(equals + 1, (at ? at : rules + length) - equals - 1);
+            }
         }
         rules += length + (rules[length] == ';');
     }
@@ -131,3 +148,40 @@ FAILING(int, mkdir, mkdir, (const char *path, mode_t mode), (path, mode), failur
 FAILING(int, rename, rename, (PATH_TO), (path, to), failure, to, -1)
 FAILING(int, link, link, (PATH_TO), (path, to), failure, to, -1)
 FAILING(int, unlink, unlink, (const char *path), (path), failure, path, -1)
+
+/* Nanoseconds by which this clock has jumped. */
+static long long jump(clockid_t clock) {
+    const char *rule = getenv("HARNESS_SHIM_CLOCK");
+    if (!rule || (clock != CLOCK_REALTIME && clock != CLOCK_REALTIME_COARSE)) return 0;
+    const char *at = strchr(rule, '@');
+    if (!at) abort();
+    static long long first;
+    struct timespec now;
+    syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+    long long since = now.tv_sec * 1000000000LL + now.tv_nsec;
+    if (!first) first = since;
+    return since - first < atof(at + 1) * 1e9 ? 0 : (long long)(atof(rule) * 1e9);
+}
+
+int clock_gettime(clockid_t clock, struct timespec *found) {
+    int failed = syscall(SYS_clock_gettime, clock, found);
+    if (failed) return failed;
+    long long ns = found->tv_sec * 1000000000LL + found->tv_nsec + jump(clock);
+    found->tv_sec = ns / 1000000000LL;
+    found->tv_nsec = ns % 1000000000LL;
+    return 0;
+}
+
+time_t time(time_t *found) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return found ? *found = now.tv_sec : now.tv_sec;
+}
+
+int gettimeofday(struct timeval *found, void *zone) {
+    struct timespec now;
+    (void)zone;
+    clock_gettime(CLOCK_REALTIME, &now);
+    *found = (struct timeval){now.tv_sec, now.tv_nsec / 1000};
+    return 0;
+}

@@ -2,7 +2,7 @@
 
 ::
 
-    python("-m", "harness", "runs", str(logdir), cwd=..., **failing("flock=ENOLCK;open:run.json=EIO"))
+    python("-m", "harness", "runs", str(logdir), cwd=..., **failing("flock=ENOLCK;open:run.json=EIO@2+"))
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pytest
 
 SOURCE = Path(__file__).with_name("shim.c")
 RULES = "HARNESS_SHIM"
+CLOCK = "HARNESS_SHIM_CLOCK"
 
 
 @cache
@@ -31,10 +32,11 @@ def library() -> Path:
     return built
 
 
-def failing(rules: str = "") -> dict[str, str]:
-    """The environment of a program whose files fail so; children that it starts inherit it.
+def failing(rules: str = "", clock: str = "") -> dict[str, str]:
+    """The environment of a program whose files fail so, and whose clock jumps so; children that it starts inherit it.
 
     A process that was started with no rules obeys those that it finds in its environment later.
     """
     before = os.environ.get("LD_PRELOAD")
-    return {"LD_PRELOAD": f"{library()}{os.pathsep + before if before else ''}", RULES: rules}
+    jumping = {CLOCK: clock} if clock else {}
+    return {"LD_PRELOAD": f"{library()}{os.pathsep + before if before else ''}", RULES: rules, **jumping}

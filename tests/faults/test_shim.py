@@ -49,6 +49,8 @@ attempt("rename", lambda: os.replace(f"{folder}/here", f"{folder}/renamed"))
         ("stat:here=EACCES;link=EPERM;rename:renamed=EXDEV", {"stat": 13, "link": 1, "rename": errno.EXDEV}),
         ("opendir:folder=EIO", {"list": errno.EIO}),
         ("readdir:folder=ESTALE", {"list": errno.ESTALE}),
+        ("open:here=EIO@2", {"read": errno.EIO}),
+        ("open:here=EIO@2+;open:synced=EIO@2+", {"read": errno.EIO}),
     ],
 )
 def test_what_a_rule_names_fails(rules: str, fails: dict[str, int], tmp_path: Path) -> None:
@@ -57,3 +59,25 @@ def test_what_a_rule_names_fails(rules: str, fails: dict[str, int], tmp_path: Pa
     done = python("-c", PROGRAM, str(tmp_path), cwd=tmp_path, **failing(rules))
     assert done.status == 0, done.text
     assert done.out.split() == [word for name, number in fails.items() for word in (name, str(number))]
+
+
+CLOCKS = """
+import time
+started = time.time(), time.monotonic()
+time.sleep(0.2)
+print(round((time.time() - started[0]) / 100), round((time.monotonic() - started[1]) / 100))
+"""
+
+
+@pytest.mark.parametrize(
+    ("clock", "seen"),
+    [
+        ("", ["0", "0"]),
+        ("86400@0.1", ["864", "0"]),
+        ("-3600@0.1", ["-36", "0"]),
+        ("3600@600", ["0", "0"]),
+    ],
+)
+def test_a_clock_jumps_when_it_is_told_to_and_no_other_does(clock: str, seen: list[str], tmp_path: Path) -> None:
+    done = python("-c", CLOCKS, cwd=tmp_path, **failing(clock=clock))
+    assert done.out.split() == seen, done.text

@@ -179,31 +179,6 @@ def _report(data: bytes, folder: Path) -> WindowReport | None:
 
 fuzzing = settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
 places = st.integers(0, len(TEXT) - 1)
-edits = st.lists(
-    st.one_of(
-        st.tuples(st.just("flip"), places, st.integers(1, 255)),
-        st.tuples(st.just("insert"), places, st.binary(min_size=1, max_size=6)),
-        st.tuples(st.just("insert"), places, st.sampled_from([b'"', b"\\", b"{", b"}", b"]", b",", b"NaN", b"\n"])),
-        st.tuples(st.just("delete"), places, st.integers(1, 400)),
-    ),
-    min_size=1,
-    max_size=5,
-)
-
-
-@fuzzing
-@given(edits)
-def test_no_edit_of_its_bytes_makes_reading_crash(tmp_path: Path, edit: list[tuple[str, int, Any]]):
-    data = bytearray(TEXT)
-    for what, place, value in edit:
-        place %= max(len(data), 1)
-        if what == "flip":
-            data[place] ^= value
-        elif what == "insert":
-            data[place:place] = value
-        else:
-            del data[place : place + value]
-    _report(bytes(data), tmp_path)
 
 
 @fuzzing
