@@ -200,6 +200,8 @@ def _in_a_child() -> None:
     tenancy, _state.tenancy = _state.tenancy, None
     recorders, _state.recorders = list(_state.recorders), weakref.WeakKeyDictionary()
     for recorder in recorders:
+        # What it holds of the device's, as events, is not the child's to give back, which would end it.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(recorder))
         recorder.forget()
     spans.set_recording(False)
     others.unwatch()

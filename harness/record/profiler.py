@@ -357,6 +357,7 @@ class Profiler:
 
     def forget(self) -> None:
         """Do nothing any more: this is a forked child, and all of it is its parent's."""
+        self._left_to_the_parent = self._recording
         self._state, self._schedule, self._recording, self._slow = "forgotten", None, None, None
         self._wake, self._attentive, self._passing = math.inf, False, False
         self._trigger.forget()

@@ -8,13 +8,14 @@ import shutil
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch._C._profiler import _ExperimentalConfig
+from torch.autograd import profiler as autograd_profiler
 from torch.profiler import ProfilerActivity, profile, tensorboard_trace_handler
 
 import harness
@@ -239,7 +240,9 @@ class Recording:
             spans.set_recording(False)
             if self._tenancy.is_left_behind and self._profile.profiler is not None:
                 # Torch finds nothing to export then, and would end the process over it.
-                self._profile.profiler.__exit__(None, None, None)
+                with suppress(RuntimeError):  # torch 2.11 finds nothing to stop either
+                    self._profile.profiler.__exit__(None, None, None)
+                autograd_profiler._run_on_profiler_stop()
             self._leave()
             raise TraceLost("another thread recorded, and torch leaves a recording to no other")
         try:

@@ -48,7 +48,7 @@ def glance(place: Place, *, may_analyze: bool = True) -> Glance | None:
     if place.findings is not None:
         try:
             found = msgspec.json.decode(read_regular(place.findings), type=Glance)
-        except (OSError, msgspec.MsgspecError):
+        except (OSError, msgspec.MsgspecError, RecursionError):
             pass
         else:
             if found.schema_version == SCHEMA_VERSION:
