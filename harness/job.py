@@ -75,6 +75,11 @@ def train(composed: DictConfig, config: Config, run: RunDirectory, world: World,
     trainer = config.trainer
     logger = (Logger if world.leads else NoLogger)(run.path, resumed_from=first_step if config.resume else None)
     progress = console.progress(first_step, trainer.max_steps, live=live) if world.leads else console.NoProgress()
+
+    def note(step: int, metrics: dict[str, float]) -> None:
+        run.manifest.passed_over = profiler.passed_over
+        run.update(step=step, metrics=metrics)
+
     loop = Trainer(
         model=strategy,
         task=parts.task,
@@ -96,7 +101,7 @@ def train(composed: DictConfig, config: Config, run: RunDirectory, world: World,
         checkpoint_every=config.checkpoint.every,
         histograms_every=config.logger.histograms_every,
         progress=progress,
-        on_log=lambda step, metrics: run.update(step=step, metrics=metrics),
+        on_log=note,
         before_save=lambda step: run.update(step=step, metrics={}, every_s=0.0),
         world=world,
     )
@@ -134,6 +139,7 @@ def train(composed: DictConfig, config: Config, run: RunDirectory, world: World,
         return loop.fit(profiler)
     finally:
         run.manifest.step = loop.state.step
+        run.manifest.passed_over = profiler.passed_over
         logger.end_hparams()
         logger.close()
 

@@ -73,6 +73,8 @@ class Manifest(msgspec.Struct, kw_only=True, omit_defaults=False):
     """The step of each resumption."""
     first_window: int | None = None
     """The step at which the schedule's next window began to record when the job was started; None for none."""
+    passed_over: dict[str, int] = msgspec.field(default_factory=dict)
+    """Cycles of the schedule that had no window, by reason; see :mod:`harness.trace.passed_over`."""
     versions: dict[str, str | None] = msgspec.field(default_factory=dict)
     git: dict[str, Any] | None = None
     """``revision`` and whether the working tree was ``dirty``; None outside a checkout."""

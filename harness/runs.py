@@ -16,6 +16,7 @@ from harness import console
 from harness.errors import UsageError
 from harness.request import listener
 from harness.run import MANIFEST, Manifest, find_runs, read_manifest, step_of_window, windows
+from harness.trace.passed_over import in_words
 from harness.trace.schema import VerdictLabel
 
 PEAK_OF_JOB = "memory/peak_allocated_mib"
@@ -40,6 +41,8 @@ class Row(msgspec.Struct, kw_only=True):
     step: int
     max_steps: int | None
     windows: int
+    passed_over: dict[str, int]
+    """Cycles of the schedule that had no window, by reason."""
     sweep: str | None
     choices: dict[str, str]
     overrides: list[str]
@@ -101,7 +104,11 @@ def show(rows: Sequence[Row]) -> None:
 
 
 def _show_errors(rows: Sequence[Row]) -> None:
-    """Each error once, with the runs that have it."""
+    """Each error once, with the runs that have it; and why windows are fewer than the schedule has."""
+    for row in rows:
+        if row.passed_over:
+            text = f"{console.plain(row.id)}: {in_words(row.passed_over)}"
+            console.out.print(text, style="dim", highlight=False)
     runs: dict[str, list[str]] = {}
     for row in rows:
         if row.error:
@@ -245,6 +252,7 @@ def _row(path: Path, manifest: Manifest) -> Row:
         step=manifest.step,
         max_steps=manifest.max_steps,
         windows=len(windows(path)),
+        passed_over=manifest.passed_over,
         sweep=manifest.sweep,
         choices=manifest.choices,
         overrides=manifest.overrides,
@@ -279,6 +287,7 @@ def _row_of_own_loop(path: Path, logdir: Path) -> Row:
         step=(step_of_window(recorded[-1].name) or 0) + (newest.window.steps if newest is not None else 0),
         max_steps=None,
         windows=len(recorded),
+        passed_over=newest.window.passed_over if newest is not None else {},
         sweep=None,
         choices={},
         overrides=[],

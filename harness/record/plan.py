@@ -10,12 +10,10 @@ from harness.publish.staging import window_name
 from harness.record.ensemble import LEAD
 from harness.record.schedule import Schedule, Window
 from harness.record.trigger import Demand
+from harness.trace.passed_over import ASKED, EARLIER
 
 REFERENCE_STEPS = LEAD
 """Unprofiled steps timed just before each window, against which the window's own are compared."""
-BUDGET, PUBLISHER, OTHER, ASKED, EARLIER = "budget", "publisher", "other profiler", "asked for", "earlier"
-"""Why a cycle had no window: it could not be paid for, too many wait to be published, another profiler was in the way,
-a window that was asked for took its place, or an earlier life of the job knows."""
 
 
 class Plan:
@@ -25,8 +23,7 @@ class Plan:
         window: The next window; None where there is none.
         look_at: The step from which it asks for attention, in time to measure unprofiled steps before it.
         unwanted: Whether it was refused where that measuring was to begin.
-        passed_over: Cycles of the schedule that had no window, by reason: one of :data:`BUDGET`, :data:`PUBLISHER`,
-            :data:`OTHER`, :data:`ASKED`, :data:`EARLIER`.
+        passed_over: Cycles of the schedule that had no window, by reason; see :mod:`harness.trace.passed_over`.
 
     Args:
         is_there: Whether a window of this name is there or on its way.

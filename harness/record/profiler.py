@@ -20,7 +20,7 @@ from torch.profiler import ProfilerActivity
 
 from harness.publish import Keep, PublishedWindow
 from harness.publish.staging import Staging, window_name
-from harness.record import entry, plan, process, remarks, spans
+from harness.record import entry, process, remarks, spans
 from harness.record.budget import OverheadBudget, account_of, passed_over_before
 from harness.record.clock import StepClock
 from harness.record.delivery import MIB, Delivery, DeliveryOptions
@@ -32,6 +32,7 @@ from harness.record.schedule import Schedule, Window
 from harness.record.slow import SlowSteps
 from harness.record.snapshots import MemorySnapshots
 from harness.record.trigger import Demand, Trigger
+from harness.trace.passed_over import BUDGET, OTHER, PUBLISHER, in_words
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +157,7 @@ class Profiler:
         self._recording: Recording | None = None
         self._recorded = 0
         self._recorded_before: deque[Window] = deque()
-        self._why_not, self._obstacle = plan.BUDGET, ""
+        self._why_not, self._obstacle = BUDGET, ""
         self._said_why: str | None = None
         self._reference = StepClock(cuda=self._cuda)
         self._unprofiled_us: float | None = None
@@ -383,7 +384,7 @@ class Profiler:
             return
         steps = self._step - self._entered_at
         if self._plan.passed_over:
-            log.info("%s", remarks.passed_over(self._plan.passed_over, self._budget.limit))
+            log.info("%s", in_words(self._plan.passed_over))
         elif not self._recorded:
             remark = remarks.no_window(self._schedule, self._entered_at, steps)
             if remark is not None:
@@ -523,12 +524,12 @@ class Profiler:
         if not self._records or self._delivery is None or (self._plan.unwanted and not asked):
             return False
         if not asked and not self._budget.allows_a_window():
-            self._why_not = plan.BUDGET
+            self._why_not = BUDGET
         elif self._delivery.behind:
-            self._why_not = plan.PUBLISHER
+            self._why_not = PUBLISHER
         elif self._plan.window is not None and self._step >= self._plan.window.warmup:
             obstacle = process.in_the_way(self)
-            self._why_not, self._obstacle = plan.OTHER, obstacle or ""
+            self._why_not, self._obstacle = OTHER, obstacle or ""
             return obstacle is None
         else:
             return True
@@ -556,14 +557,14 @@ class Profiler:
         self._plan.passed_over[self._why_not] += 1
         if self._ensemble.leads and self._said_why != self._why_not:
             self._said_why = self._why_not
-            level = logging.WARNING if self._why_not == plan.OTHER else logging.INFO
+            level = logging.WARNING if self._why_not == OTHER else logging.INFO
             log.log(level, "step %d: no window: %s", self._step, self._reason())
 
     def _reason(self) -> str:
         """Why a window that was due is not recorded."""
-        if self._why_not == plan.BUDGET:
+        if self._why_not == BUDGET:
             return remarks.over_budget(self._budget.limit, self._budget.wait_s)
-        return "the publisher is behind" if self._why_not == plan.PUBLISHER else self._obstacle
+        return "the publisher is behind" if self._why_not == PUBLISHER else self._obstacle
 
     def _count_displaced(self, schedule: Schedule, demand: Demand, end: int) -> None:
         since = self._step if demand.since is None else demand.since
@@ -662,7 +663,7 @@ class Profiler:
             window = self._plan.window
             if window is not None:
                 self._deliver().lose(window_name(window.first))
-            self._why_not, self._obstacle = plan.OTHER, str(error)
+            self._why_not, self._obstacle = OTHER, str(error)
             self._count_passed_over()
             self._give_up(str(error))
             if not self._passing and self._schedule is not None:

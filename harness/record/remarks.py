@@ -3,25 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
-from harness.record.plan import ASKED, BUDGET, EARLIER, OTHER, PUBLISHER
 from harness.record.schedule import Schedule
-
-REASONS = {
-    BUDGET: "could not be paid for",
-    PUBLISHER: "for a publisher that was behind",
-    OTHER: "for another profiler in the process",
-    ASKED: "for a window that was asked for",
-    EARLIER: "in earlier lives of the job",
-}
-
-
-def passed_over(cycles: Mapping[str, int], limit: float | None) -> str:
-    """How many cycles of the schedule had no window, and why."""
-    reasons = ", ".join(f"{count:,} {REASONS.get(reason, reason)}" for reason, count in cycles.items())
-    more = f" (max_overhead is {limit:.2%})" if BUDGET in cycles and limit is not None else ""
-    return f"{sum(cycles.values()):,} of the schedule's windows were passed over: {reasons}{more}"
 
 
 def over_budget(limit: float | None, wait_s: float) -> str:

@@ -36,6 +36,7 @@ from harness.report.operators import operator_section
 from harness.report.ranks import ranks_sections, straggler_sentence
 from harness.report.styles import verdict_style
 from harness.report.units import bar, duration, share, size
+from harness.trace.passed_over import in_words
 from harness.trace.schema import (
     Annotation,
     Evidence,
@@ -146,6 +147,8 @@ def measured_section(report: WindowReport, others: Sequence[str]) -> Section:
     if window.steps:
         begin = "" if window.first_step is None else f", from step {window.first_step}"
         items.append(("Steps", f"{window.steps}{begin}"))
+    if window.passed_over:
+        items.append(("Before it", in_words(window.passed_over)))
     if times.unprofiled_median_us is not None and times.profiled_median_us is not None:
         slower = times.profiled_median_us / times.unprofiled_median_us
         items.append(

@@ -265,6 +265,20 @@ def test_cycles_without_a_window_are_told_with_their_reasons(logdir: Path, caplo
     assert f"{passed['budget']} could not be paid for" in in_all
 
 
+def test_a_run_and_its_report_say_how_many_cycles_had_no_window(harness: Launcher, logdir: Path) -> None:
+    theirs = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    with new(logdir) as profiler:
+        theirs.start()
+        loop(profiler, 11)
+        theirs.stop()
+        loop(profiler, 6)
+    said = "2 cycles without a window: 2 for another profiler in the process"
+    assert said in harness.run("report", str(logdir / "a")).said
+    assert said in harness.run("runs", str(logdir)).said
+    (row,) = json.loads(harness.run("runs", str(logdir), "--format", "json").out)
+    assert row["passed_over"] == {"other profiler": 2}
+
+
 def test_windows_tell_of_the_cycles_before_them(logdir: Path) -> None:
     theirs = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
     with new(logdir) as profiler:
