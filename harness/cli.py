@@ -258,6 +258,11 @@ def main() -> None:
     except UsageError as error:
         console.error(error)
         sys.exit(2)
+    except OSError as error:
+        # A file system that is away, or fails: what lies there is no fault of the command's.
+        where = f"{error.filename}: " if error.filename is not None else ""
+        console.error(f"{where}{error.strerror or error}")
+        sys.exit(2)
 
 
 if __name__ == "__main__":

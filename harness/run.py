@@ -285,10 +285,16 @@ def read_manifest(run: Path) -> Manifest:
 
 def find_runs(logdir: Path) -> Iterator[Path]:
     """Directories below ``logdir``, itself included, that hold a run: a manifest, or windows of somebody's own loop."""
-    for folder, folders, files in os.walk(logdir):
+    for folder, folders, files in os.walk(logdir, onerror=_raise_if_broken):
         if MANIFEST in files or (PROFILE in folders and windows(Path(folder))):
             folders.clear()
             yield Path(folder)
+
+
+def _raise_if_broken(error: OSError) -> None:
+    """Others' folders may be closed to us, and may go; a file system that fails is told."""
+    if not isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError):
+        raise error
 
 
 def windows(run: Path) -> list[Path]:

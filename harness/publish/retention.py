@@ -152,8 +152,11 @@ class Retention:
         Returns:
             The names of the windows whose traces are gone.
         """
-        folders = [*self._windows(), *([incoming] if incoming is not None else [])]
-        by_step = {step: folder for folder in folders if (step := _step(folder)) is not None}
+        found = [(step_of_window(folder.name), folder) for folder in self._windows()]
+        if incoming is not None:
+            # Its name has a suffix as long as it is built.
+            found.append((step_of_window(incoming.name.partition(".")[0]), incoming))
+        by_step = {step: folder for step, folder in found if step is not None}
         stored = {step: self._stored(folder, step) for step, folder in sorted(by_step.items())}
         present = [window for window in stored.values() if window.bytes]
         removed = []
@@ -195,11 +198,6 @@ class Retention:
         if folder.parent == self.profile:
             self._known[folder.name] = stored
         return stored
-
-
-def _step(folder: Path) -> int | None:
-    """Also of one that is being built, whose name has a suffix."""
-    return step_of_window(folder.name.partition(".")[0])
 
 
 def _traces(folder: Path) -> list[Path]:

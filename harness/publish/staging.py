@@ -22,7 +22,7 @@ from pathlib import Path
 import msgspec
 
 from harness import locks
-from harness.files import read_regular
+from harness.files import read_regular, regular_descriptor
 from harness.locks import Lock
 from harness.publish.job import Job
 from harness.run import PROFILE, step_of_window
@@ -116,10 +116,12 @@ class Staging:
 
     def begin_try(self, name: str) -> int:
         """Note that an attempt begins; how many have been begun, this one included."""
-        path = self._file(name, TRIES)
-        with path.open("ab") as file:
-            file.write(b".")
-        return path.stat().st_size
+        handle = regular_descriptor(self._file(name, TRIES), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            os.write(handle, b".")
+            return os.fstat(handle).st_size
+        finally:
+            os.close(handle)
 
     def forget_tries(self, name: str) -> None:
         """The attempt ended in order: whoever made it has survived."""

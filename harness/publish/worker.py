@@ -20,6 +20,7 @@ from typing import Literal
 import msgspec
 
 from harness.credentials import masked
+from harness.files import NotRegularError
 from harness.locks import Lock
 from harness.publish.compress import compress
 from harness.publish.job import Job
@@ -82,8 +83,8 @@ def publish(staging: Staging, name: str, retention: Retention) -> Outcome:
     tries = staging.begin_try(name)
     try:
         job = staging.read(name)
-        (raw,) = [path for path in staging.raw(name).iterdir() if path.name.endswith(TRACE_SUFFIX)]
-    except (ValueError, FileNotFoundError, NotADirectoryError) as error:
+        (raw,) = [path for path in staging.raw(name).iterdir() if path.name.endswith(TRACE_SUFFIX) and path.is_file()]
+    except (ValueError, FileNotFoundError, NotADirectoryError, NotRegularError) as error:
         return Outcome(name=name, status="dropped", error=f"what waits in {staging.folder} is damaged: {error}")
     size = raw.stat().st_size
     if job.max_trace_bytes is not None and size > job.max_trace_bytes:

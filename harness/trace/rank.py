@@ -94,6 +94,8 @@ def _host(trace: Trace, steps: Steps, communication: Spans) -> tuple[HostShares 
         np.concatenate((computed.start, communication.start)), np.concatenate((computed.end, communication.end))
     )
     whole = inside.total
+    if not whole:
+        return None, {}
     fed, worked, covered = (int(spans.within(inside.start, inside.end).sum()) for spans in (feeding, computed, known))
     parts = HostShares(
         input=fed / whole,

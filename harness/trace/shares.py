@@ -70,6 +70,8 @@ def shares(
     whole = step_us * 1000 * len(steps.start) if step_us else float(sets.span)
     busy = sets.busy.total
     whole_or_busy = max(whole, float(busy))
+    if not whole_or_busy:
+        return None
     idle = whole_or_busy - busy
     parts = dict.fromkeys(CAUSES, 0)
     if busiest in gaps:
