@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 
 from harness import __version__, console
 from harness.errors import UsageError
+from harness.record.schedule import STEPS_AT_MOST
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -181,7 +182,8 @@ def compare(
 def trigger(
     run: Annotated[Path, typer.Argument(help="The run directory of a job that runs.")],
     steps: Annotated[
-        int | None, typer.Option(help="Steps to record; the schedule's number where none is given.", min=1)
+        int | None,
+        typer.Option(help="Steps to record; the schedule's number where none is given.", min=1, max=STEPS_AT_MOST),
     ] = None,
     with_stack: Annotated[bool, typer.Option("--with-stack", help="Python call stacks; they slow the steps most.")] = (
         False

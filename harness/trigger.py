@@ -8,6 +8,7 @@ from pathlib import Path
 
 from harness import console
 from harness.errors import UsageError
+from harness.record.schedule import STEPS_AT_MOST
 from harness.request import Answer, Request, listener, new_request, place, read_answer, withdraw
 from harness.run import MANIFEST, PROFILE, read_manifest
 
@@ -21,6 +22,8 @@ def trigger(run: Path, *, steps: int | None, with_stack: bool, memory: bool, tim
     Raises:
         UsageError: where nothing runs there, another request waits, or the time is over.
     """
+    if steps is not None and not 1 <= steps <= STEPS_AT_MOST:
+        raise UsageError(f"{steps} steps: a window has between 1 and {STEPS_AT_MOST:,}")
     _require_listener(run)
     request = new_request(steps=steps, with_stack=with_stack, memory=memory)
     try:

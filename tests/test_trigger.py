@@ -19,9 +19,10 @@ import torch
 
 from harness.errors import UsageError
 from harness.record import Profiler, Schedule
-from harness.request import ANSWER, REQUEST, Answer, new_request, place
+from harness.request import ANSWER, REQUEST, Answer, new_request, place, read_answer
 from harness.trace import read
 from harness.trigger import trigger
+from tests.launch import wait_until
 
 NEVER = Schedule(wait=10**9, warmup=1, active=2)
 
@@ -93,6 +94,24 @@ def test_one_after_another_is_answered_with_what_each_asked_for(tmp_path: Path) 
     found = [json.dumps(read(next(path.glob("*.pt.trace.json*"))).categories) for path in (plain, stacks)]
     assert ["python_function" in text for text in found] == [False, True]
     assert ["cpu_instant_event" in text for text in found] == [False, True]
+
+
+@pytest.mark.parametrize("steps", [0, -1, 2**70, 10_001])
+def test_a_window_of_absurdly_many_steps_is_refused_by_command_and_job(steps: int, tmp_path: Path) -> None:
+    with Loop(tmp_path / "logs", NEVER) as loop:
+        with pytest.raises(UsageError, match="between 1 and 10,000"):
+            ask(loop.run, steps=steps)
+        if abs(steps) < 2**60:
+            # By another version's command.
+            request = new_request(steps=steps, with_stack=False, memory=False)
+            assert place(loop.run, request)
+            wait_until(lambda: read_answer(loop.run, request) is not None, 30)
+            answer = read_answer(loop.run, request)
+            assert answer is not None
+            assert answer.state == "failed"
+            assert "10,000" in str(answer.reason)
+        taken = ask(loop.run, steps=2)
+    assert facts(taken)["steps"] == 2
 
 
 def test_windows_of_the_schedule_stay_where_they_are_and_none_overlaps(tmp_path: Path) -> None:
