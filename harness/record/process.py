@@ -36,6 +36,9 @@ class Recorder(Protocol):
     def cut_short(self, reason: str) -> None:
         """End the recording now; called on its thread."""
 
+    def end_window(self) -> None:
+        """End it as the loop itself does."""
+
     def forget(self) -> None:
         """Do nothing any more: this process is a forked child."""
 
@@ -97,9 +100,11 @@ class Tenancy:
     def end_with_the_process(self) -> None:
         if self.is_mine:
             self.recorder.cut_short("the process has ended")
-        elif self._thread.is_alive():
-            # A thread that nobody waits for. Only it could end the recording, and what torch takes apart is in use.
-            _leave_without_destructors()
+            return
+        if self.is_left_behind:
+            self.recorder.end_window()
+        # Only the thread that records could end it in order, and what torch takes apart is in use, or was.
+        _leave_without_destructors()
 
     def _give_way(self) -> None:
         self._gave_way = True

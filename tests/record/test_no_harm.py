@@ -262,6 +262,26 @@ sys.exit(7)
     )
 
 
+def test_a_thread_that_is_gone_may_have_left_a_window_when_the_process_ends(harness: Launcher, tmp_path: Path) -> None:
+    run(
+        harness,
+        tmp_path,
+        """
+def loop():
+    profiler = new(active=1000)
+    profiler.__enter__()
+    for _ in range(5):
+        work()
+        profiler.step()
+thread = threading.Thread(target=loop)
+thread.start()
+thread.join()
+sys.exit(7)
+""",
+        status=7,
+    )
+
+
 def test_a_window_that_a_thread_has_left_behind_costs_nobody_anything(harness: Launcher, tmp_path: Path) -> None:
     """torch leaves a recording to no other thread: to end it there is impossible, to export it ends the process."""
     run(
