@@ -373,8 +373,10 @@ def _load_step(path: Path, step: int, *, mapped: bool = False) -> dict[str, Any]
     """The checkpoint that has the name of ``step``. Raises UsageError as :func:`load` does, and where it is another's:
     a copy under a later name would push out those that are later indeed."""
     state = load(path, mapped=mapped)
-    inner = state.get("state")
-    if isinstance(inner, dict) and inner.get("step", step) != step:
+    inner = state.get("state", {})
+    if not isinstance(inner, dict):
+        raise UsageError(f"checkpoint {path} is damaged: it does not say how far the run was")
+    if inner.get("step", step) != step:
         raise UsageError(f"checkpoint {path} is damaged: it is of step {inner['step']}")
     return state
 

@@ -106,7 +106,10 @@ def train(composed: DictConfig, config: Config, run: RunDirectory, world: World,
         world=world,
     )
     if saved:
-        loop.restore(saved)
+        try:
+            loop.restore(saved)
+        except UsageError as error:
+            raise UsageError(f"{run.path / CHECKPOINTS}, step {first_step}: {error}") from error
     batch = loop.rehearse()
     trends = Trends(
         logger,

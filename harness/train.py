@@ -196,7 +196,11 @@ def _draw(rows: Sequence[Row], folder: Path) -> None:
 def _names_only_what_varies(arguments: list[str]) -> str:
     """An override that keeps the values which all jobs of the sweep share out of their directories' names."""
     texts = [text for text in arguments if "=" in text and not text.startswith("-")]
-    shared = [o.get_key_element() for o in OverridesParser.create().parse_overrides(texts) if not o.is_sweep_override()]
+    shared = [
+        o.get_key_element().lstrip("+")
+        for o in OverridesParser.create().parse_overrides(texts)
+        if not o.is_sweep_override()
+    ]
     keys = ",".join(key for key in ("logdir", "name", "sweep", *shared) if not key.startswith("hydra"))
     return f"hydra.job.config.override_dirname.exclude_keys=[{keys}]"
 

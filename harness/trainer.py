@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from signal import Signals
 from types import MappingProxyType
 from typing import Any, Literal
@@ -214,23 +215,27 @@ class Trainer:
             kind = "sharded, by strategy=fsdp2" if folder is not None else "of a whole model, not sharded"
             raise UsageError(f"resume: the checkpoint is {kind}; go on with the strategy that it was saved by")
         try:
-            if saved["optimizer_type"] != _type_name(self._optimizer):
-                raise ValueError(f"{saved['optimizer_type']}, not {_type_name(self._optimizer)}")
-            if folder is not None:
-                self._strategy.load(folder, self._optimizer)
-            else:
-                self._model.load_state_dict(saved["model"])
-                if self._optimizer is not None and saved["optimizer"] is not None:
-                    self._optimizer.load_state_dict(saved["optimizer"])
-            if self._scheduler is not None and saved["scheduler"] is not None:
-                self._scheduler.load_state_dict(saved["scheduler"])
-            if self._scaler is not None and saved["scaler"] is not None:
-                self._scaler.load_state_dict(saved["scaler"])
-        except (RuntimeError, ValueError, KeyError) as error:
+            self._restore(saved, folder)
+        except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
+            # Values of another kind end in whatever their reader happens to do with them.
             reason = "\n".join(str(error).splitlines()[:3])
             raise UsageError(
                 f"resume: the checkpoint is of another model or optimizer than the configuration's: {reason}"
             ) from error
+
+    def _restore(self, saved: dict[str, Any], folder: Path | None) -> None:
+        if saved["optimizer_type"] != _type_name(self._optimizer):
+            raise ValueError(f"{saved['optimizer_type']}, not {_type_name(self._optimizer)}")
+        if folder is not None:
+            self._strategy.load(folder, self._optimizer)
+        else:
+            self._model.load_state_dict(saved["model"])
+            if self._optimizer is not None and saved["optimizer"] is not None:
+                self._optimizer.load_state_dict(saved["optimizer"])
+        if self._scheduler is not None and saved["scheduler"] is not None:
+            self._scheduler.load_state_dict(saved["scheduler"])
+        if self._scaler is not None and saved["scaler"] is not None:
+            self._scaler.load_state_dict(saved["scaler"])
         self.state = State(**saved["state"])
         # Where ranks or batches are others, as many samples are behind as were, to the nearest batch.
         self.state.batches = self.state.batches * saved["global_batch"] // self._global_batch
@@ -240,7 +245,9 @@ class Trainer:
         else:
             torch.manual_seed(torch.initial_seed() + self.state.step)
         self._saved_step = self.state.step
-        # Those of 0.1.0 know nothing of the interval in which they were saved.
+        # Those of 0.1.0 know neither of their evaluation nor of the interval in which they were saved.
+        if saved.get("evaluated"):
+            self._evaluated_step = self.state.step
         if (interval := saved.get("interval")) is not None:
             amount = interval["amount"] // self._world.size
             self._interval = _Interval(**{**interval, "amount": amount})
@@ -652,6 +659,7 @@ class Trainer:
             "global_batch": self._global_batch,
             "random": self._world.gather(checkpoint.random_state()),
             "interval": self._gathered(),
+            "evaluated": self._evaluated_step == self.state.step,
         }
         if not self._strategy.sharded:
             state["model"] = self._model.state_dict()

@@ -449,3 +449,42 @@ def test_a_damaged_newest_checkpoint_costs_the_steps_since_the_one_before(
     assert reading.manifest(run)["resumed_from"] == [2]
     assert sorted(reading.scalars(run, "train/loss")) == [1, 2, 3, 4, 5]
     assert load(newest)["state"]["step"] == 3
+
+
+def test_a_run_killed_after_its_last_checkpoint_evaluates_its_end_once(harness: Launcher, tmp_path: Path) -> None:
+    """Between that checkpoint and the last word in `run.json` a kill leaves a run that has nothing left to train."""
+    assert train(harness, tmp_path, "trainer.eval_every=7").status == 0
+    run = reading.only_run(tmp_path / "tb_logs")
+    before = [(event.step, event.value) for event in reading.events(run).Scalars("eval/loss")]
+    manifest = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**manifest, "status": "running"}))
+
+    assert resume(harness, run).status == 0
+    assert [(event.step, event.value) for event in reading.events(run).Scalars("eval/loss")] == before
+    assert [step for step, _ in before] == [7, 14]
+    assert json.loads((run / "run.json").read_text())["status"] == "completed"
+
+
+@pytest.mark.parametrize("value", [None, "text", {"step": "x"}], ids=str)
+@pytest.mark.parametrize("key", ["state", "random", "optimizer", "global_batch", "interval", "scheduler"])
+def test_a_checkpoint_whose_values_are_none_of_ours_is_refused_by_name(
+    key: str, value: object, harness: Launcher, tmp_path: Path, whole_run: Path
+) -> None:
+    run = tmp_path / "tb_logs" / "default" / whole_run.name
+    shutil.copytree(whole_run, run)
+    newest = max((run / "checkpoints").glob("step_*.pt"))
+    state = torch.load(newest, weights_only=True)
+    for path in (run / "checkpoints").glob("step_*.pt"):
+        torch.save({**state, key: value}, path)
+    done = resume(harness, run, "trainer.max_steps=20")
+    assert "Traceback" not in done.text, done.text
+    assert done.status in (0, 2), done.text
+    if done.status == 2:
+        assert "checkpoints" in done.err
+
+
+@pytest.fixture(scope="module")
+def whole_run(launcher: Launcher, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    assert launcher.run(*job("trainer.max_steps=6"), cwd=folder).status == 0
+    return reading.only_run(folder / "tb_logs")
