@@ -9,6 +9,7 @@ which nothing happens costs one comparison.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
@@ -30,6 +31,8 @@ POLL_S = 0.2
 DECISION_S = 120.0
 """How long a rank waits for rank 0's decision at the step itself. Rank 0 may still be writing a checkpoint, for
 which the next collective would wait just as long."""
+JOIN_S = 5.0
+"""How long a rank that asks for a decision waits for rank 0 to join at all, once: ranks begin a moment apart."""
 STOP_LEAD = 2
 """Steps to the first appointment for a stop."""
 
@@ -75,6 +78,7 @@ class Meeting:
         self._asking: bytes | None = None
         self._thing = name
         self._said_who_is_missing = False
+        self._patient = True
         self._calls = 0
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._listen, name=f"harness-{name}", daemon=True)
@@ -132,7 +136,7 @@ class Meeting:
         with _unreachable():
             if self.leads:
                 return bool(self._store.compare_set(key, "", "yes" if wanted() else "no") == b"yes")
-            if self.has_joined(0):
+            if self._lead_has_joined():
                 try:
                     self._store.wait([key], timedelta(seconds=DECISION_S))
                 except RuntimeError:
@@ -142,6 +146,14 @@ class Meeting:
                 log.warning("rank 0 has not joined, which decides on %s: there are none for now", self._thing)
             return bool(self._store.compare_set(key, "", "no") == b"yes")
         return False
+
+    def _lead_has_joined(self) -> bool:
+        """Whether rank 0 has; the first time it is given a moment to."""
+        if not self.has_joined(0) and self._patient:
+            self._patient = False
+            with contextlib.suppress(RuntimeError):
+                self._store.wait([self._key("joined 0")], timedelta(seconds=JOIN_S))
+        return self.has_joined(0)
 
     def _key(self, key: str) -> str:
         return f"harness/{self._name}/{key}"

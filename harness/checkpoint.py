@@ -254,9 +254,12 @@ class Checkpoints:
             return
         link = self.directory / f"{BEST}{best.suffix}"
         temporary = self.directory / f".{link.name}.tmp"
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(best.name)
-        temporary.replace(link)
+        try:
+            temporary.unlink(missing_ok=True)
+            temporary.symlink_to(best.name)
+            temporary.replace(link)
+        finally:
+            temporary.unlink(missing_ok=True)
 
     def _links(self) -> list[Path]:
         return [link for link in (self.directory / BEST, self.directory / f"{BEST}.pt") if link.is_symlink()]

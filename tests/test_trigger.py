@@ -193,7 +193,7 @@ def test_a_request_to_a_job_that_ends_before_its_window_is_answered(tmp_path: Pa
 
         def wait() -> None:
             try:
-                ask(loop.run, steps=10**6)
+                ask(loop.run, steps=10_000)
             except UsageError as error:
                 answers.append(str(error))
             else:

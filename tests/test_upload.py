@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import threading
@@ -274,12 +275,18 @@ def test_a_run_whose_override_lost_its_secret_says_so(harness: Launcher, logdir:
     done = harness.run("train", *TINY, f"logdir={logdir}")
     assert done.status == 0, done.text
     (run,) = logdir.glob("*/*")
-    overrides = run / ".hydra" / "overrides.yaml"
+
+    def holds(address: str) -> None:
+        """As a run of 0.1.0 has it."""
+        manifest = json.loads((run / "run.json").read_text())
+        manifest |= {"overrides": [f"profiler.upload={address}"], "configuration": None}
+        (run / "run.json").write_text(json.dumps(manifest))
+        (run / ".hydra" / "overrides.yaml").write_text(f"- profiler.upload={address}\n")
+
     for lost in ("ftp://user:***@host/runs", "https://host/runs?sig=***"):
-        overrides.write_text(f"- profiler.upload={lost}\n")
+        holds(lost)
         expect_usage_error(harness.run("train", f"resume={run}", cwd=tmp_path), "has lost its secret")
-    # As a run of 0.1.0 has it.
-    overrides.write_text(f"- profiler.upload={ADDRESSES[0]}\n")
+    holds(ADDRESSES[0])
     done = harness.run("train", f"resume={run}", cwd=tmp_path)
     expect_usage_error(done, "profiler.upload: its address holds a password")
     assert SECRET not in done.text

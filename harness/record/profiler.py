@@ -374,6 +374,9 @@ class Profiler:
         log.warning("step %d: %s ends early, with %s: %s", self._step, recording.name, whole, reason)
         with self._survive():
             self._finish(recording)
+        if self._passing and not recording.steps:
+            # The other ranks have a window, which would wait for this one.
+            self._deliver().lose(recording.name)
         self._give_up(reason)
         if not self._passing and self._schedule is not None:
             self._plan_on(self._schedule, after=self._step + 1)

@@ -74,7 +74,9 @@ def test_rank_0_alone_decides_on_a_window_of_the_schedule_as_its_budget_allows(s
         meeting = Meeting(store, "windows", rank=rank, size=3, wake=lambda: None)
         if rank == 0:
             time.sleep(0.1)
+        meeting.start()
         decided[rank] = meeting.settle("window 7", lambda: wanted if rank == 0 else not wanted)
+        meeting.close()
 
     together(3, run)
     assert decided == dict.fromkeys(range(3), wanted)
@@ -82,9 +84,14 @@ def test_rank_0_alone_decides_on_a_window_of_the_schedule_as_its_budget_allows(s
 
 def test_whoever_waits_for_rank_0_in_vain_goes_on(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(agreement, "DECISION_S", 0.05)
+    monkeypatch.setattr(agreement, "JOIN_S", 0.05)
     leader, other = (Meeting(store, "test", rank=rank, size=2, wake=lambda: None) for rank in range(2))
-    assert not other.settle("window 7", lambda: True)
-    assert not leader.settle("window 7", lambda: True), "nor does rank 0 record it then"
+    for key in ("window 7", "window 9"):  # which has not joined, and which has and does not come
+        assert not other.settle(key, lambda: True)
+        assert not leader.settle(key, lambda: True), "nor does rank 0 record it then"
+        if key == "window 7":
+            leader.start()
+    leader.close()
 
 
 def test_a_store_that_is_gone_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -288,7 +288,8 @@ def read_request(folder: Path) -> None:
 
 
 def overrides(folder: Path) -> None:
-    layout.manifest(folder / RUN)
+    # As version 0.1.0 kept them, without checksums: any other change of the file is refused unread.
+    layout.manifest(folder / RUN, overrides=["model=mlp", "trainer.max_steps=7", "name=a b"])
     (folder / RUN / ".hydra").mkdir()
     (folder / RUN / ".hydra" / "overrides.yaml").write_text("- model=mlp\n- trainer.max_steps=7\n- 'name=a b'\n")
 
