@@ -106,10 +106,7 @@ def train(composed: DictConfig, config: Config, run: RunDirectory, world: World,
         world=world,
     )
     if saved:
-        try:
-            loop.restore(saved)
-        except UsageError as error:
-            raise UsageError(f"{run.path / CHECKPOINTS}, step {first_step}: {error}") from error
+        loop.restore(saved, source=run.path / CHECKPOINTS)
     batch = loop.rehearse()
     trends = Trends(
         logger,

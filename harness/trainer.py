@@ -201,11 +201,14 @@ class Trainer:
         self._composition: Composition | None = None
         self._metrics: dict[str, float] = {}
         self._first_loss: float | None = None
-        self._evaluated_step = self._saved_step = -1
+        self._evaluated_step = self._logged_step = self._saved_step = -1
         self._eval_due = self._save_due = False
 
-    def restore(self, saved: dict[str, Any]) -> None:
+    def restore(self, saved: dict[str, Any], *, source: Path) -> None:
         """Go on from a checkpoint's state, as if the job had never stopped.
+
+        Args:
+            source: Where it is from, for messages.
 
         Raises:
             UsageError: where it is another model's, or was saved with another optimizer.
@@ -213,14 +216,17 @@ class Trainer:
         folder = saved.get(checkpoint.SHARDED)
         if (folder is not None) != self._strategy.sharded:
             kind = "sharded, by strategy=fsdp2" if folder is not None else "of a whole model, not sharded"
-            raise UsageError(f"resume: the checkpoint is {kind}; go on with the strategy that it was saved by")
+            raise UsageError(
+                f"resume: the checkpoint in {source} is {kind}; go on with the strategy that it was saved by"
+            )
         try:
             self._restore(saved, folder)
         except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
             # Values of another kind end in whatever their reader happens to do with them.
             reason = "\n".join(str(error).splitlines()[:3])
             raise UsageError(
-                f"resume: the checkpoint is of another model or optimizer than the configuration's: {reason}"
+                f"resume: the checkpoint in {source} is of another model or optimizer than the configuration's: "
+                f"{reason}"
             ) from error
 
     def _restore(self, saved: dict[str, Any], folder: Path | None) -> None:
@@ -245,9 +251,11 @@ class Trainer:
         else:
             torch.manual_seed(torch.initial_seed() + self.state.step)
         self._saved_step = self.state.step
-        # Those of 0.1.0 know neither of their evaluation nor of the interval in which they were saved.
+        # Those of 0.1.0 know neither what was written of their step nor of the interval in which they were saved.
         if saved.get("evaluated"):
             self._evaluated_step = self.state.step
+        if saved.get("logged"):
+            self._logged_step = self.state.step
         if (interval := saved.get("interval")) is not None:
             amount = interval["amount"] // self._world.size
             self._interval = _Interval(**{**interval, "amount": amount})
@@ -438,7 +446,8 @@ class Trainer:
         else:
             self._progress.show(step, {})
         self._show_at = time.perf_counter() + SHOW_S
-        if (self._eval_due or self._save_due) and not profiler.in_window:
+        # What is due after the last step, the end does, in its own order.
+        if (self._eval_due or self._save_due) and not profiler.in_window and step < self._max_steps:
             with self._standing():
                 if self._eval_due:
                     self._evaluate()
@@ -469,7 +478,9 @@ class Trainer:
         self._read_losses()
         interval = self._interval
         self._stands_since = time.perf_counter()
-        self._log()
+        if self._logged_step != self.state.step:
+            self._log()
+            self._logged_step = self.state.step
         if stopped_by is None and self._evaluated_step != self.state.step:
             self._evaluate()
         if not _is_multiple(self.state.step, self._log_every):
@@ -660,6 +671,7 @@ class Trainer:
             "random": self._world.gather(checkpoint.random_state()),
             "interval": self._gathered(),
             "evaluated": self._evaluated_step == self.state.step,
+            "logged": self._logged_step == self.state.step,
         }
         if not self._strategy.sharded:
             state["model"] = self._model.state_dict()

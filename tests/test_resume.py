@@ -453,15 +453,21 @@ def test_a_damaged_newest_checkpoint_costs_the_steps_since_the_one_before(
 
 def test_a_run_killed_after_its_last_checkpoint_evaluates_its_end_once(harness: Launcher, tmp_path: Path) -> None:
     """Between that checkpoint and the last word in `run.json` a kill leaves a run that has nothing left to train."""
-    assert train(harness, tmp_path, "trainer.eval_every=7").status == 0
+    # A last step at which a checkpoint is due and no point of a curve.
+    assert train(harness, tmp_path, "trainer.eval_every=7", "trainer.log_every=3", "checkpoint.every=7").status == 0
     run = reading.only_run(tmp_path / "tb_logs")
-    before = [(event.step, event.value) for event in reading.events(run).Scalars("eval/loss")]
+    tags = ("train/loss", "eval/loss")
+
+    def curves() -> list[list[tuple[int, float]]]:
+        return [[(event.step, event.value) for event in reading.events(run).Scalars(tag)] for tag in tags]
+
+    before = curves()
     manifest = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**manifest, "status": "running"}))
 
     assert resume(harness, run).status == 0
-    assert [(event.step, event.value) for event in reading.events(run).Scalars("eval/loss")] == before
-    assert [step for step, _ in before] == [7, 14]
+    assert curves() == before
+    assert [[step for step, _ in curve] for curve in before] == [[3, 6, 9, 12, 14], [7, 14]]
     assert json.loads((run / "run.json").read_text())["status"] == "completed"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -93,6 +94,14 @@ def _quiet_writer_threads(arguments: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(arguments)
 
 
+def _let_the_second_pass(directory: Path) -> None:
+    """TensorBoard reads a run's event files in the order of their names, which begin with the second: a life that
+    begins within that of the one before it might be read first, and take the other's points away."""
+    seconds = [path.name.split(".")[3] for path in directory.glob("events.out.tfevents.*.*")]
+    newest = max((int(text) for text in seconds if re.fullmatch("[0-9]{1,12}", text)), default=0)
+    time.sleep(min(max(0.0, newest + 1 - time.time()), 1.0))
+
+
 class Logger:
     """Writes one run's event file.
 
@@ -108,6 +117,8 @@ class Logger:
         threading.excepthook = _quiet_writer_threads
         self._directory = directory
         self._purge_step = None if resumed_from is None else resumed_from + 1
+        if resumed_from is not None:
+            _let_the_second_pass(directory)
         self._writer: SummaryWriter | None = None
         self._not_before = 0.0
 

@@ -168,7 +168,10 @@ class Profiler:
         if self._schedule is not None:
             # Torch imports it when its profiler first starts; the 2 s are better spent before the job's first step.
             import_module("torch._inductor.config")
-            Staging(self._logdir, self.run).folder.mkdir(parents=True, exist_ok=True)
+            # Better to hear of it now; whose folder it is to be is known on entry.
+            staging = Staging(self._logdir, self.run)
+            staging.folder.mkdir(parents=True, exist_ok=True)
+            staging.remove_if_empty()
 
     def __enter__(self) -> Self:
         """Begin: from here on steps count.
@@ -211,9 +214,7 @@ class Profiler:
                 other.close()
         claim = entry.claim(self._logdir, self.run, resumes=self._resumes)
         self._resumes = True  # where it is entered again
-        if claim.run != self.run:
-            Staging(self._logdir, self.run).remove_if_empty()
-            self.run = claim.run
+        self.run = claim.run
         self._trigger = Trigger(self._logdir / self.run, wake)
         self._trigger.start(claim)
         self._slow = self._wanted_slow
@@ -330,8 +331,6 @@ class Profiler:
 
     def close(self) -> None:
         """End the profiling, a window under way too, and wait until all are published, for :attr:`drain_s` at most."""
-        if self._state == "new":
-            Staging(self._logdir, self.run).remove_if_empty()
         if self._state != "entered":
             return
         self.end_window()

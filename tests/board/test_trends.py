@@ -19,6 +19,7 @@ from harness.board.points import MOST_CURVES, Points
 from harness.board.trends import Trends
 from harness.trace import WindowReport, analyze_window
 from harness.trace.schema import Operator, Phase, Step, VerdictLabel
+from tests import reading
 from tests.report.conftest import analyzed
 from tests.trace.conftest import recorded
 
@@ -293,3 +294,17 @@ def test_every_chart_of_the_windows_finds_its_curves() -> None:
     for _, patterns in [*LAYOUT["Windows"].values(), *LAYOUT["Ranks"].values()]:
         for pattern in patterns:
             assert any(tag.startswith(pattern) for tag in tags), pattern
+
+
+def test_a_life_that_follows_within_a_second_is_read_after_the_one_before_it(tmp_path: Path) -> None:
+    """Whatever comes behind the second in a file's name, as the number of the process, whose digits may roll over."""
+    names = []
+    for first in (0, 3, 6):
+        logger = Logger(tmp_path, resumed_from=first or None)
+        for step in range(first + 1, first + 4):
+            logger.scalars({"train/loss": float(step)}, step)
+        logger.close()
+        (new,) = {path.name for path in tmp_path.iterdir()} - set(names)
+        names.append(new)
+    assert [int(name.split(".")[3]) for name in names] == sorted({int(name.split(".")[3]) for name in names})
+    assert reading.scalars(tmp_path, "train/loss") == {step: float(step) for step in range(1, 10)}

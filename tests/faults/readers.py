@@ -175,7 +175,7 @@ def read_checkpoint(folder: Path) -> None:
 
     saved = Checkpoints((folder / STEP).parent).load_newest()
     if saved is not None:
-        _trainer(folder).restore(saved)
+        _trainer(folder).restore(saved, source=folder / STEP)
 
 
 def other_values(data: bytes, draw: Draw) -> bytes:

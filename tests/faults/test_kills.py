@@ -124,12 +124,13 @@ def test_a_shot_comes_at_its_event_or_at_the_latest_it_may(tmp_path: Path) -> No
     folder = tmp_path / "logs"
     folder.mkdir()
     with Watch(tmp_path) as watch:
-        for number, hit in ((2, "0.0 ms after logs/b"), (5, "")):
+        # The watch may look at both at once, and in no order.
+        for number, hit in ((2, "0.0 ms after logs/"), (5, "")):
             watch.aim(Instant(60.0 if hit else 0.5, r"logs/\w$", number=number), shots.__next__)
             for name in "ab":
                 (folder / name).touch()
             assert watch.shot.wait(60)
-            assert watch.hit == hit
+            assert watch.hit.rstrip("ab") == hit
             for name in "ab":
                 (folder / name).unlink()
             watch.settle()

@@ -125,7 +125,7 @@ def test_windows_are_staged_beside_the_logdir_and_the_folder_is_gone_afterwards(
 
 
 def test_staging_of_another_run_that_is_still_recording_stays(logdir: Path) -> None:
-    other = Profiler(logdir, "mine/second", Schedule(wait=1, warmup=1, active=1), CPU)
+    other = Profiler(logdir, "mine/second", Schedule(wait=1, warmup=1, active=1), CPU).__enter__()
     record(logdir, Schedule(wait=1, warmup=1, active=1), range(3))
 
     assert (logdir.parent / ".logs.staging" / "mine" / "second").is_dir()
