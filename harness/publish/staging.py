@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from contextlib import suppress
@@ -134,6 +135,18 @@ class Staging:
         shutil.rmtree(self.ranks(name), ignore_errors=True)
         self.forget_tries(name)
         self._file(name, JOB).unlink(missing_ok=True)
+
+    def require_room(self) -> None:
+        """See that the folder can be made, without making it.
+
+        Raises:
+            OSError: where it cannot.
+        """
+        there = next(path for path in (self.folder, *self.folder.parents) if os.path.lexists(path))
+        if not there.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(there))
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(there))
 
     def make(self) -> None:
         """Make the folder, without the unfinished recordings that a killed job has left in it, whatever its ranks."""

@@ -169,9 +169,7 @@ class Profiler:
             # Torch imports it when its profiler first starts; the 2 s are better spent before the job's first step.
             import_module("torch._inductor.config")
             # Better to hear of it now; whose folder it is to be is known on entry.
-            staging = Staging(self._logdir, self.run)
-            staging.folder.mkdir(parents=True, exist_ok=True)
-            staging.remove_if_empty()
+            Staging(self._logdir, self.run).require_room()
 
     def __enter__(self) -> Self:
         """Begin: from here on steps count.

@@ -284,9 +284,12 @@ def _steps(folder: Path, watch: Watch) -> dict[str, tuple[int, int]]:
 def _wrong_ends(ended: Sequence[Ended], killed: bool) -> list[str]:
     found = []
     for one in ended:
-        if "Traceback" in one.text and not (killed and len(ended) > 1):
+        # A loader's worker whose job is killed loses its connection, and a rank that joins the others loses them.
+        of_the_kill = killed and (len(ended) > 1 or one.status == 128 + signal.SIGKILL)
+        if "Traceback" in one.text and not of_the_kill:
             found.append(f"traceback: {one.text[one.text.index('Traceback') :]}")
-        if one.status not in ((0, 1, 128 + signal.SIGKILL) if killed else (0,)):
+        alone = killed and len(ended) > 1 and "cannot join the others" in one.said
+        if one.status not in ((0, 1, 128 + signal.SIGKILL) if killed else (0,)) and not alone:
             found.append(f"status: {one.status}: {one.text[-2000:]}")
     return found
 
