@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ class Delivery:
     def __init__(self, logdir: Path, run: str, ensemble: Ensemble, options: DeliveryOptions) -> None:
         self._ensemble = ensemble
         self._options = options
+        self._lost: list[str] = []
         self._shared = Staging(logdir, run)
         self._staging = self._shared if ensemble.leads else RankStaging(logdir, run, ensemble.rank)
         self._publisher: Publisher | Handover = (
@@ -129,9 +131,12 @@ class Delivery:
             raise
 
     def lose(self, name: str) -> None:
-        """Say that the window has no trace of this rank, so that rank 0 does not wait for it."""
+        """Say that the window has no trace of this rank, so that rank 0 does not wait for it; without rank 0's there is
+        none, and what the others have handed in goes."""
         if isinstance(self._publisher, Handover):
             self._publisher.lose(name)
+        elif self._ensemble.others:
+            self._lost.append(name)
 
     def forget(self) -> None:
         """Let a forked child hold nothing that is its parent's."""
@@ -144,6 +149,10 @@ class Delivery:
     def drain(self, limit_s: float) -> None:
         """Wait until all windows are published, for ``limit_s`` at most, and hand them to ``on_window``."""
         self._show(self._publisher.drain(limit_s))
+        for name in self._lost:
+            shutil.rmtree(self._staging.ranks(name), ignore_errors=True)
+        if self._lost and not self.waiting:
+            self._staging.remove_if_empty()
 
     def _show(self, windows: Iterable[PublishedWindow]) -> None:
         for window in windows:

@@ -7,6 +7,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests import reading
 from tests.launch import Command, Ended, Launcher
 
@@ -148,25 +150,32 @@ with new(first_step={first}) as profiler:
     assert [path.name for path in reading.windows(tmp_path / "tb/a")] == [f"window_{first:08d}" for first in (3, 8, 13)]
 
 
-def test_a_profiler_of_the_users_on_one_rank_costs_that_ranks_part_only(harness: Launcher, tmp_path: Path) -> None:
+@pytest.mark.parametrize("whose", [0, 1])
+def test_a_profiler_of_the_users_on_one_rank_costs_that_ranks_part_only(
+    whose: int, harness: Launcher, tmp_path: Path
+) -> None:
     ranks(
         harness,
         tmp_path,
-        """
+        f"whose = {whose}\n"
+        + """
 join()
 from torch.profiler import ProfilerActivity, profile
 step = 0
 with new() as profiler:
     def on_step():
         global step
-        if rank == 1 and step in (2, 3):  # before the first window's recording, and in it
+        if rank == whose and step in (2, 3):  # before the first window's recording, and in it
             with profile(activities=[ProfilerActivity.CPU]) as theirs:
                 torch.ones(2) + 1
             assert any(event.key == "aten::add" for event in theirs.key_averages())
         profiler.step()
         step += 1
     loop(on_step, 17)
+    dist.barrier()
 """,
     )
-    assert traces(tmp_path) == [1, 2, 2]
-    assert report(tmp_path, 3)["window"]["missing_ranks"] == [1]
+    # Without rank 0's there is no window.
+    assert traces(tmp_path) == ([1, 2, 2] if whose else [2, 2])
+    assert report(tmp_path, 3 if whose else 8)["window"]["missing_ranks"] == ([1] if whose else [])
+    assert not (tmp_path / ".tb.staging").exists()
