@@ -354,7 +354,7 @@ def load(path: Path, *, parts: bool = True, mapped: bool = False) -> dict[str, A
     except pickle.UnpicklingError as error:
         raise UsageError(f"checkpoint {path} is refused: {why_refused(error)}") from error
     except Exception as error:  # a damaged pickle raises whatever its bytes happen to say
-        raise UsageError(f"checkpoint {path} is damaged or none ({error})") from error
+        raise UsageError(f"checkpoint {path} is damaged, or is no checkpoint ({error})") from error
     if broken:
         raise UsageError(f"checkpoint {path} is damaged (in {broken})")
     if not isinstance(state, dict) or state.get("format") != FORMAT:

@@ -35,6 +35,8 @@ LOCK = ".lock"
 CHECKPOINTS = "checkpoints"
 PROFILE = "profile"
 HYDRA = ".hydra"
+PASSED_OVER = ".passed_over.json"
+"""Of a loop of somebody's own, which has no manifest: the cycles that had no window, when it ended."""
 LOG_FILE = "train.log"
 _NAME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9]{2}-[0-9]{2}-[0-9]{2}_[0-9a-f]{4}(_[0-9]{3}.*)?")
 """Of a run's directory, as :mod:`harness.config` names it."""
@@ -274,7 +276,8 @@ def read_manifest(run: Path) -> Manifest:
     try:
         manifest = msgspec.json.decode(read_regular(path), type=Manifest)
     except (FileNotFoundError, NotADirectoryError):
-        why = f"there is no {MANIFEST} in it" if run.is_dir() else "there is no such directory"
+        here = f"there is no {MANIFEST} in it; a job that was killed before it began has none"
+        why = here if run.is_dir() else "there is no such directory"
         raise UsageError(f"{run} is no run: {why}") from None
     except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error

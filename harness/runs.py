@@ -14,8 +14,9 @@ from rich.table import Table
 
 from harness import console
 from harness.errors import UsageError
+from harness.files import read_regular
 from harness.request import listener
-from harness.run import MANIFEST, Manifest, find_runs, read_manifest, step_of_window, windows
+from harness.run import MANIFEST, PASSED_OVER, Manifest, find_runs, read_manifest, step_of_window, windows
 from harness.trace.passed_over import in_words
 from harness.trace.schema import VerdictLabel
 
@@ -269,6 +270,14 @@ def _row(path: Path, manifest: Manifest) -> Row:
     )
 
 
+def _passed_over(path: Path, by_then: dict[str, int]) -> dict[str, int]:
+    """What the loop has left at its end; of one that still runs, or was killed, what its newest window says."""
+    try:
+        return msgspec.json.decode(read_regular(path / PASSED_OVER), type=dict[str, int])
+    except (OSError, msgspec.MsgspecError):
+        return by_then
+
+
 def _row_of_own_loop(path: Path, logdir: Path) -> Row:
     """Of windows that no ``harness train`` has recorded: what the newest one's findings say."""
     from harness.report.find import findings_of
@@ -287,7 +296,7 @@ def _row_of_own_loop(path: Path, logdir: Path) -> Row:
         step=(step_of_window(recorded[-1].name) or 0) + (newest.window.steps if newest is not None else 0),
         max_steps=None,
         windows=len(recorded),
-        passed_over=newest.window.passed_over if newest is not None else {},
+        passed_over=_passed_over(path, newest.window.passed_over if newest is not None else {}),
         sweep=None,
         choices={},
         overrides=[],

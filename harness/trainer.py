@@ -305,6 +305,7 @@ class Trainer:
             try:
                 with profiler:
                     self._loop(profiler, stop)
+                    profiler.explains = stop.received is None and self.state.step > first_step
                     profiler.end_window()
                     unsaved = self._finish(stop.received)
                     if stop.received is not None:

@@ -122,7 +122,7 @@ class Publisher:
             left = started + limit_s - time.monotonic()
             if left <= 0:
                 break
-            if not said and time.monotonic() - started > SAY_AFTER_S:
+            if not said and self._waiting and time.monotonic() - started > SAY_AFTER_S:
                 said = True
                 log.info("publishing the last %s, for at most %.0f s", _windows(self.waiting), limit_s)
             assert process.stdout is not None

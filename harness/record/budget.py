@@ -6,7 +6,7 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,10 @@ a short job wants the windows that its schedule promises. What they cost is coun
 
 
 SLOWEST = 10.0
-"""Times a step of the job that recording one is taken to add at most."""
+"""Times a step of the job that recording one is taken to add at most, by the median of several."""
+SLOWEST_ALONE = 1.0
+"""The same of one step or two, whose median tells nothing of a step that is slow for a reason of its own; recording
+with all options takes 0.4 to 1.0."""
 RECOVERY_S = 6 * 3600.0
 """A job whose windows have cost too much waits so long for the next one at most: a stall that was none of the
 profiler's, as of a machine that slept, must not end the profiling of a job for weeks. Windows are bounded while they
@@ -126,10 +129,16 @@ class _Findings(msgspec.Struct):
     step_time: _StepTime
 
 
-def added_us(usual: float, recorded: float) -> float:
-    """What recording adds to a step that took so long and usually takes so long, in µs: never more than
-    :data:`SLOWEST` times the step, since what takes longer is the job's own."""
-    return min(recorded - usual, SLOWEST * usual)
+def added_us(usual: float, recorded: Sequence[float]) -> float:
+    """What recording has added to steps that took so long, and usually take ``usual``, in all; in µs.
+
+    By their median, of two the faster one, and never more than :data:`SLOWEST` or :data:`SLOWEST_ALONE` times a step:
+    a step that is slow for a reason of its own, as an evaluation in it, is not on this account.
+    """
+    if not recorded:
+        return 0.0
+    most = SLOWEST if len(recorded) > 2 else SLOWEST_ALONE
+    return len(recorded) * min(statistics.median_low(recorded) - usual, most * usual)
 
 
 def account_of(profile: Path, first_step: int) -> Account:

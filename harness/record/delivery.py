@@ -159,5 +159,7 @@ class Delivery:
             try:
                 if self._options.on_window is not None:
                     self._options.on_window(window)
+                else:
+                    log.info("%s is there", window.path)
             except Exception as error:
                 log.warning("%s is published, but could not be shown: %s: %s", window.path, type(error).__name__, error)

@@ -7,6 +7,8 @@ import itertools
 import logging
 import os
 import re
+import unicodedata
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -19,6 +21,8 @@ from harness.record.schedule import Schedule
 
 log = logging.getLogger(__name__)
 
+LONGEST = 200
+"""Characters of a part of a run's name: file systems take 255, and windows and lock files add to it."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=,-]+")
 
 
@@ -50,15 +54,27 @@ def safe_name(run: str) -> str:
         ValueError: where nothing is left of it, or it leads out of the logdir.
     """
     parts = run.split("/")
-    cleaned = "/".join(_UNSAFE.sub("-", part).strip("-") if _UNSAFE.search(part) else part for part in parts)
-    if not all(_UNSAFE.sub("", part).strip(".") for part in parts):
+    if any(not part.strip(". ") for part in parts):
         raise ValueError(
             f"run {run!r} is no path below the logdir; give only letters, digits, '.', '_', '-', '=' and ',', in parts "
             "with '/' between them"
         )
+    cleaned = "/".join(map(_safe_part, parts))
     if cleaned != run:
         log.warning("run %r is written as %s: other characters break TensorBoard's plugin", run, cleaned)
     return cleaned
+
+
+def _safe_part(part: str) -> str:
+    safe = part
+    if _UNSAFE.search(part):
+        # Of a letter with a mark, the letter.
+        plain = unicodedata.normalize("NFKD", part).encode("ascii", "ignore").decode()
+        safe = _UNSAFE.sub("-", plain).strip("-")
+    if safe and len(safe) <= LONGEST:
+        return safe
+    # Nothing is left, as of other scripts, or too much: the name is another one's in no case.
+    return f"{safe[: LONGEST - 9] or 'run'}-{zlib.crc32(part.encode()):08x}"
 
 
 class Claim(NamedTuple):

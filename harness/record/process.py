@@ -109,6 +109,8 @@ class Tenancy:
     def _give_way(self) -> None:
         self._gave_way = True
         if not self.end("another profiler of torch has begun"):
+            # It begins in vain, and the window goes on.
+            self.due = None
             raise RuntimeError(
                 f"harness.record is recording in thread {self._thread.name}, which has not ended it within "
                 f"{PATIENCE_S:g} s; begin this profiler in that thread, or between windows"

@@ -16,8 +16,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
+import msgspec
 from torch.profiler import ProfilerActivity
 
+from harness.files import atomic_write
 from harness.publish import Keep, PublishedWindow
 from harness.publish.staging import Staging, window_name
 from harness.record import entry, process, remarks, spans
@@ -32,6 +34,7 @@ from harness.record.schedule import Schedule, Window
 from harness.record.slow import SlowSteps
 from harness.record.snapshots import MemorySnapshots
 from harness.record.trigger import Demand, Trigger
+from harness.run import MANIFEST, PASSED_OVER
 from harness.trace.passed_over import BUDGET, OTHER, PUBLISHER, in_words
 
 log = logging.getLogger(__name__)
@@ -125,6 +128,8 @@ class Profiler:
             raise ValueError(f"ranks {sorted(ranks)}: rank 0 has to be among them")
         self._ranks = ranks
         self.drain_s = drain_s
+        self.explains = True
+        """Whether the log says in the end why there was no window."""
         self._logdir = Path(os.path.abspath(logdir))
         self._asked_name = self.run
         self._resumes = first_step > 0 if resumes is None else resumes
@@ -385,7 +390,11 @@ class Profiler:
         steps = self._step - self._entered_at
         if self._plan.passed_over:
             log.info("%s", in_words(self._plan.passed_over))
-        elif not self._recorded:
+            run = self._logdir / self.run
+            if run.is_dir() and not (run / MANIFEST).exists():
+                with suppress(OSError), atomic_write(run / PASSED_OVER) as file:
+                    file.write(msgspec.json.encode(dict(self._plan.passed_over)))
+        elif not self._recorded and self.explains:
             remark = remarks.no_window(self._schedule, self._entered_at, steps)
             if remark is not None:
                 log.warning("%s", remark)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -324,14 +323,7 @@ class Recording:
         }
 
     def _extra_us(self, durations: Sequence[float]) -> float | None:
-        """What recording has added to steps that took so long, in µs.
-
-        By their median, of two the faster one: a step that is slow for a reason of its own, as an evaluation in it, is
-        not on this account.
-        """
-        if self.unprofiled_us is None:
-            return None
-        return len(durations) * added_us(self.unprofiled_us, statistics.median_low(durations)) if durations else 0.0
+        return None if self.unprofiled_us is None else added_us(self.unprofiled_us, durations)
 
 
 def _is_whole(trace: Path) -> bool:

@@ -265,6 +265,18 @@ def test_cycles_without_a_window_are_told_with_their_reasons(logdir: Path, caplo
     assert f"{passed['budget']} could not be paid for" in in_all
 
 
+def test_cycles_without_a_window_after_the_last_one_are_told_too(harness: Launcher, logdir: Path) -> None:
+    theirs = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    with new(logdir) as profiler:
+        loop(profiler, 6)
+        theirs.start()
+        loop(profiler, 11)
+        theirs.stop()
+    assert list(recorded(logdir)) == ["window_00000003"]
+    (row,) = json.loads(harness.run("runs", str(logdir), "--format", "json").out)
+    assert row["passed_over"] == profiler.passed_over == {"other profiler": 3}
+
+
 def test_a_run_and_its_report_say_how_many_cycles_had_no_window(harness: Launcher, logdir: Path) -> None:
     theirs = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
     with new(logdir) as profiler:

@@ -185,6 +185,41 @@ say(own=own)
     assert windows(tmp_path) == {"3": [3, 4]}
 
 
+def test_a_profiler_that_a_busy_thread_keeps_waiting_gets_an_error_and_the_window_goes_on(
+    harness: Launcher, tmp_path: Path
+) -> None:
+    (said,), done = run(
+        harness,
+        tmp_path,
+        """
+import harness.record.process
+harness.record.process.PATIENCE_S = 0.2
+begun, tried = threading.Event(), threading.Event()
+def loop():
+    with new() as profiler:
+        for step in range(15):
+            work()
+            if step == 4:
+                begun.set()
+                tried.wait()
+            profiler.step()
+thread = threading.Thread(target=loop)
+thread.start()
+begun.wait()
+try:
+    with profile(activities=ACTIVITIES):
+        work()
+except RuntimeError as error:
+    say(error=str(error))
+tried.set()
+thread.join()
+""",
+    )
+    assert "which has not ended it" in said["error"]
+    assert "ends early" not in done.text
+    assert windows(tmp_path) == {"3": [3, 4, 5, 6], "10": [10, 11, 12, 13]}
+
+
 def test_two_profilers_on_the_same_steps_take_turns(harness: Launcher, tmp_path: Path) -> None:
     said, done = run(
         harness,
