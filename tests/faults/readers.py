@@ -235,7 +235,7 @@ def read_sharded_checkpoint(folder: Path) -> None:
 
 
 def a_snapshot(folder: Path) -> None:
-    frames = [{"filename": "/work/train.py", "line": 40, "name": "forward"}]
+    frames = [{"filename": "train.py", "line": 40, "name": "forward"}]
     block = {"size": 512, "state": "active_allocated", "frames": frames}
     free = {"size": 512, "state": "inactive"}
     segment = {"total_size": 2048, "blocks": [block, free]}
