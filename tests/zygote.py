@@ -46,6 +46,8 @@ def become(request: dict[str, Any]) -> None:
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # Which whoever runs the tests may ignore, under nohup.
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     for number, where in ((0, os.devnull), (1, request["stdout"]), (2, request["stderr"])):

@@ -459,7 +459,7 @@ import logging
 logging.basicConfig()
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-with new(max_trace_mib=64) as profiler:
+with new(max_trace_mib=256) as profiler:
     for _ in range(5):
         work()
         profiler.step()
