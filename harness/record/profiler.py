@@ -164,6 +164,7 @@ class Profiler:
         self._recorded_before: deque[Window] = deque()
         self._why_not, self._obstacle = BUDGET, ""
         self._said_why: str | None = None
+        self._warned = False
         self._reference = StepClock(cuda=self._cuda)
         self._unprofiled_us: float | None = None
         self._failures = 0
@@ -566,7 +567,9 @@ class Profiler:
         self._plan.passed_over[self._why_not] += 1
         if self._ensemble.leads and self._said_why != self._why_not:
             self._said_why = self._why_not
-            level = logging.WARNING if self._why_not == OTHER else logging.INFO
+            # What is in the way may be so at every other cycle of a job for weeks.
+            level = logging.WARNING if self._why_not == OTHER and not self._warned else logging.INFO
+            self._warned |= self._why_not == OTHER
             log.log(level, "step %d: no window: %s", self._step, self._reason())
 
     def _reason(self) -> str:
