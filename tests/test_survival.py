@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 import time
 from pathlib import Path
 
@@ -59,8 +58,11 @@ def test_jobs_and_publishers_killed_at_random_lose_no_recorded_window(harness: L
             run = reading.only_run(logdir)
             staging = Staging(logdir, str(run.relative_to(logdir)))
             while command.running:
-                threading.Event().wait(draw.uniform(0.05, 0.7))
-                recorded.update(staging.jobs())
+                alive_until = time.monotonic() + draw.uniform(0.05, 0.7)
+                while time.monotonic() < alive_until:
+                    # A window waits for the publisher for some ms only.
+                    recorded.update(staging.jobs())
+                    time.sleep(0.002)
                 if not turn:
                     turn = draw.sample(VICTIMS, len(VICTIMS))
                 victim = turn.pop()
