@@ -19,9 +19,13 @@ __all__ = [
     "NotRegularError",
     "atomic_write",
     "open_regular",
+    "persistently",
     "read_regular",
+    "reason",
     "regular_descriptor",
+    "remove_folder",
     "remove_leftovers",
+    "sync_folder",
 ]
 
 TEMPORARY = ".tmp"

@@ -201,7 +201,12 @@ class Profiler:
             return
         process.enter(self)
         if ensemble.leads and self._records:
-            self._take_the_run(ensemble, wake)
+            try:
+                self._take_the_run(ensemble, wake)
+            except OSError as error:
+                # As on a disk that has filled up since; the job may be in its loop by now.
+                log.warning("there will be no windows, training goes on: %s", error)
+                self._delivery, self._records = None, False
         ensemble.start(self.run)
         if ensemble.alone and not self._records:
             self._sleep()

@@ -83,22 +83,28 @@ def test_entering_again_later_counts_on_under_the_same_name(logdir: Path) -> Non
     assert recorded(logdir) == {f"window_{step:08d}": [step, step + 1] for step in (3, 8, 13)}
 
 
-def test_a_step_that_begins_twice_is_one(logdir: Path) -> None:
+@pytest.mark.parametrize("said", [("step", "begin_step"), ("end_step", "step")], ids=["begun twice", "ended before"])
+def test_a_step_of_which_more_is_said_than_meant_is_one(said: tuple[str, str], logdir: Path) -> None:
     with new(logdir) as profiler:
         for _ in range(12):
             torch.ones(2) + 1
-            profiler.step()
-            profiler.begin_step()
+            for method in said:
+                getattr(profiler, method)()
     assert recorded(logdir) == {"window_00000003": [3, 4], "window_00000008": [8, 9]}
 
 
-def test_a_step_that_ends_before_step_is_said_is_one(logdir: Path) -> None:
-    with new(logdir) as profiler:
-        for _ in range(12):
-            torch.ones(2) + 1
-            profiler.end_step()
-            profiler.step()
-    assert recorded(logdir) == {"window_00000003": [3, 4], "window_00000008": [8, 9]}
+@pytest.mark.parametrize("entered", [True, False], ids=["with", "without"])
+def test_a_disk_that_fails_between_making_and_entering_costs_the_windows_and_not_the_job(
+    entered: bool, logdir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    profiler = new(logdir)
+    (logdir.parent / ".logs.staging").write_text("in the way")
+    if entered:
+        profiler.__enter__()
+    loop(profiler, 12)
+    profiler.close()
+    assert recorded(logdir) == {}
+    assert sum("there will be no windows" in message for message in warned(caplog)) == 1
 
 
 def test_steps_whose_beginning_is_never_said_are_counted_and_whole(logdir: Path) -> None:
