@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -228,14 +229,27 @@ def python(*arguments: str, cwd: Path, timeout: float = TIMEOUT_S, **env: str) -
 
 def session(*leaders: int) -> list[int]:
     """The living processes of a session, or of several, zombies left out (Linux)."""
+    return [pid for pid, (_, _, sid) in _living().items() if int(sid) in leaders]
+
+
+def children(naming: str) -> list[int]:
+    """The living processes that this one has started with this text in their command line (Linux)."""
     found = []
+    for pid, (parent, _, _) in _living().items():
+        with suppress(OSError):
+            if int(parent) == os.getpid() and naming.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
+
+
+def _living() -> dict[int, list[str]]:
+    """Each process's parent, group and session, zombies left out."""
+    found = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, _, _, sid = stat.read_text().rpartition(")")[2].split()[:4]
-        except OSError:
-            continue
-        if int(sid) in leaders and state != "Z":
-            found.append(int(stat.parent.name))
+        with suppress(OSError):
+            state, *kin = stat.read_text().rpartition(")")[2].split()[:4]
+            if state != "Z":
+                found[int(stat.parent.name)] = kin
     return found
 
 

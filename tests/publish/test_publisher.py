@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -21,14 +20,13 @@ import pytest
 from harness.publish import Cost, Job, Keep, PublishedWindow, Publisher, Staging
 from harness.publish.recover import recover
 from harness.publish.retention import Retention
-from harness.publish.staging import FINDINGS, window_name
+from harness.publish.staging import BUILD, FINDINGS, window_name
 from harness.publish.worker import attempt
 from harness.trace import WindowReport
-from tests.launch import ROOT, environment, tree, wait_until
+from tests.launch import ROOT, children, environment, tree, wait_until
 
 TRACES = ROOT / "tests" / "traces"
 SMALL = TRACES / "matmul_64.pt.trace.json.gz"
-LARGE = TRACES / "ddp_straggler_rank1.rank0.pt.trace.json.gz"
 COST = Cost(warmup_extra_us=-50.0, active_extra_us=100.0, start_us=1.0, begin_us=2.0, stop_us=3.0, export_us=4.0)
 
 
@@ -75,19 +73,35 @@ def published(publisher: Publisher, count: int) -> list[PublishedWindow]:
 
 def worker(staging: Staging) -> int:
     """The child that publishes for this run."""
-    (pid,) = (
-        int(stat.parent.name)
-        for stat in Path("/proc").glob("[0-9]*/stat")
-        if stat.read_text().rpartition(")")[2].split()[1] == str(os.getpid())
-        and str(staging.logdir).encode() in (stat.parent / "cmdline").read_bytes()
-    )
+    (pid,) = children(str(staging.logdir))
     return pid
 
 
-def is_trying(staging: Staging, step: int, count: int = 1) -> bool:
-    """Whether the attempt of this number at a window has begun."""
-    tries = staging.folder / f"{window_name(step)}.tries"
-    return tries.exists() and tries.stat().st_size == count
+KILLER = """
+import os, signal, sys
+from pathlib import Path
+
+deaths = Path({deaths!r})
+
+def die(event, arguments):
+    if event == "os.mkdir" and str(arguments[0]).endswith({build!r}) and deaths.stat().st_size:
+        os.truncate(deaths, deaths.stat().st_size - 1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(die)
+"""
+
+
+@pytest.fixture
+def deaths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """As many bytes as are in this file, so many times the worker is killed in the middle of a window."""
+    left = tmp_path / "deaths"
+    left.touch()
+    site = tmp_path / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(KILLER.format(deaths=str(left), build=BUILD))
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    return left
 
 
 def test_a_window_comes_with_its_findings_and_all_that_it_cost(publisher: Publisher, staging: Staging) -> None:
@@ -136,32 +150,39 @@ def test_more_than_three_large_windows_are_a_backlog_and_small_ones_are_none(
 
 
 def test_a_worker_that_is_killed_is_started_again_and_loses_nothing(
-    publisher: Publisher, staging: Staging, caplog: pytest.LogCaptureFixture
+    deaths: Path, publisher: Publisher, staging: Staging, caplog: pytest.LogCaptureFixture
 ) -> None:
-    large = gzip.decompress(LARGE.read_bytes())
     for step in range(1, 4):
-        submit(publisher, staging, step, data=large)
-        wait_until(partial(is_trying, staging, step), 60)
-        os.kill(worker(staging), signal.SIGKILL)
+        deaths.write_bytes(b".")
+        submit(publisher, staging, step)
         (window,) = published(publisher, 1)
         assert window.first_step == step
         assert window.report is not None
     assert sum("started again" in message for message in caplog.messages) == 3
 
 
-def test_a_trace_that_kills_the_worker_twice_is_published_as_it_is(
-    publisher: Publisher, staging: Staging, caplog: pytest.LogCaptureFixture
+def test_a_worker_that_is_killed_between_two_windows_is_started_again_for_the_next(
+    publisher: Publisher, staging: Staging
 ) -> None:
-    large = gzip.decompress(LARGE.read_bytes())
-    submit(publisher, staging, 5, data=large)
-    for count in (1, 2):
-        wait_until(lambda: publisher.poll() or is_trying(staging, 5, count), 60)  # noqa: B023
+    for step in range(1, 4):
+        submit(publisher, staging, step)
+        (window,) = published(publisher, 1)
+        assert window.first_step == step
+        assert window.report is not None
         os.kill(worker(staging), signal.SIGKILL)
+
+
+def test_a_trace_that_kills_the_worker_twice_is_published_as_it_is(
+    deaths: Path, publisher: Publisher, staging: Staging, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = gzip.decompress(SMALL.read_bytes())
+    deaths.write_bytes(b"..")
+    submit(publisher, staging, 5, data=data)
     (window,) = published(publisher, 1)
     assert window.report is None
     assert "died of it 2 times" in str(window.error)
     (trace,) = window.path.iterdir()
-    assert gzip.decompress(trace.read_bytes()) == large
+    assert gzip.decompress(trace.read_bytes()) == data
     assert any("without findings" in message for message in caplog.messages)
 
 

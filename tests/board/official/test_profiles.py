@@ -15,21 +15,12 @@ from harness.board.official import profiles as kept
 from harness.board.official.pool import Pool
 from harness.board.official.profiles import Profiles
 from tests.board.official.conftest import trace
-from tests.launch import wait_until
+from tests.launch import children, wait_until
 
 
-def children() -> list[int]:
+def parsers() -> list[int]:
     """Living parser processes of this one."""
-    found = []
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
-            command = (stat.parent / "cmdline").read_text()
-        except OSError:
-            continue
-        if int(parent) == os.getpid() and state != "Z" and "harness.board.official.parser" in command:
-            found.append(int(stat.parent.name))
-    return found
+    return children("harness.board.official.parser")
 
 
 Open = Callable[..., Profiles]
@@ -61,7 +52,7 @@ def test_many_files_are_parsed_by_few_processes(opened: Open, tmp_path: Path) ->
     def watch() -> None:
         nonlocal most
         while not over.is_set():
-            most = max(most, len(children()))
+            most = max(most, len(parsers()))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -113,7 +104,7 @@ def test_a_parser_that_dies_costs_its_file_and_not_the_next(opened: Open, tmp_pa
     profiles = opened()
     first, second = copies(tmp_path, 2)
     assert profiles.get(first, "host_0", "1").error is None
-    (child,) = children()
+    (child,) = parsers()
     os.kill(child, signal.SIGSTOP)
     answers: list[str | None] = []
     waiting = threading.Thread(target=lambda: answers.append(profiles.get(second, "host_0", "1").error))
@@ -121,7 +112,7 @@ def test_a_parser_that_dies_costs_its_file_and_not_the_next(opened: Open, tmp_pa
     os.kill(child, signal.SIGKILL)
     waiting.join(30)
     assert answers == [None] or "its parser ended" in (answers[0] or "")
-    wait_until(lambda: child not in children(), 10)
+    wait_until(lambda: child not in parsers(), 10)
     third = tmp_path / "host_9.1.pt.trace.json.gz"
     third.write_bytes(first.read_bytes())
     assert profiles.get(third, "host_9", "1").error is None
@@ -133,10 +124,10 @@ def test_a_parser_that_does_not_come_to_an_end_is_ended_and_the_next_file_is_par
     profiles = opened()
     first, second, third = copies(tmp_path, 3)
     assert profiles.get(first, "host_0", "1").error is None
-    (child,) = children()
+    (child,) = parsers()
     os.kill(child, signal.SIGSTOP)
     monkeypatch.setattr(pool, "LONGEST_S", 0.2)
     assert "took more than" in (profiles.get(second, "host_0", "1").error or "")
     monkeypatch.undo()
     assert profiles.get(third, "host_0", "1").error is None
-    assert child not in children()
+    assert child not in parsers()
