@@ -28,13 +28,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.table import Row, against, arguments, interleaved, show
-from harness import distributed
 from harness.board.logger import Logger, NoLogger
 from harness.console import NoProgress
 from harness.data import Loader
-from harness.distributed import World
+from harness.distributed import world as distributed
+from harness.distributed.strategy import Replicated, Sharded, Strategy, find_blocks
+from harness.distributed.world import World
 from harness.record import Profiler, Schedule
-from harness.strategy import Replicated, Sharded, Strategy, find_blocks
 from harness.tasks import Classification, LanguageModeling
 from harness.trainer import Trainer
 from models import MLP, Transformer

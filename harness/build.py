@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness import distributed, targets
+from harness import targets
 from harness.config import Config, Precision, StrategyKind
 from harness.data import Loader, facts
-from harness.distributed import World
+from harness.distributed import world as distributed
+from harness.distributed.strategy import Replicated, Sharded, Strategy, checkpoint_activations, find_blocks
+from harness.distributed.world import World
 from harness.errors import UsageError
-from harness.strategy import Replicated, Sharded, Strategy, checkpoint_activations, find_blocks
 from harness.tasks import Task
 
 FACTS = ("kind", "in_channels", "image_size", "num_classes", "vocab_size", "context_length", "size", "device", "seed")

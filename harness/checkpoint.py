@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from isal.isal_zlib import crc32
 
-from harness.distributed import World
+from harness.distributed.world import World
 from harness.errors import UsageError
 from harness.files import TEMPORARY, atomic_write, open_regular, reason, remove_folder, sync_folder
 

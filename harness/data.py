@@ -27,9 +27,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, get_worker_info
 
+from harness.distributed.stop import STOPPING
 from harness.errors import UsageError
 from harness.record import span
-from harness.signals import STOPPING
 
 Batch = Any
 """Tensors, in any nesting of tuples, lists and dicts; ours are ``(inputs, targets)``."""

@@ -18,7 +18,7 @@ from harness.board.points import HEADLINE
 from harness.board.trends import Trends
 from harness.checkpoint import Checkpoints
 from harness.config import Config, SlowConfig
-from harness.distributed import World
+from harness.distributed.world import World
 from harness.errors import UsageError
 from harness.publish import Staging
 from harness.publish.retention import Keep, parse_bytes, parse_seconds

@@ -25,20 +25,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from harness import (
-    completion,
-    console,
-    credentials,
-    distributed,
-    launch,
-    misspelt,
-    overrides,
-    resume,
-    sweep,
-    sweep_figure,
-)
+from harness import completion, console, credentials, misspelt, overrides, resume, sweep, sweep_figure
 from harness import config as schema
-from harness.distributed import World
+from harness.distributed import launch
+from harness.distributed import world as distributed
+from harness.distributed.world import World
 from harness.errors import DivergedError, NotSavedError, UsageError
 from harness.run import (
     LOG_FILE,

@@ -17,18 +17,18 @@ import torch
 from torch import Tensor, nn
 
 from harness import checkpoint
-from harness.agreement import AgreedStop
 from harness.board.logger import Logger
 from harness.checkpoint import Checkpoints
 from harness.console import Progress
 from harness.data import Batch, Loader, to_device
-from harness.distributed import World
+from harness.distributed.meeting import AgreedStop
+from harness.distributed.stop import StopSignals
+from harness.distributed.strategy import Strategy, whole
+from harness.distributed.world import World
 from harness.errors import DivergedError, UsageError
 from harness.files import persistently
 from harness.record import Profiler, PublishedWindow, span
 from harness.record.composition import Composition, composition
-from harness.signals import StopSignals
-from harness.strategy import Strategy, whole
 from harness.tasks import Task
 
 log = logging.getLogger(__name__)

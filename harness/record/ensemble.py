@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from harness.agreement import Appointment, Meeting
+from harness.distributed.meeting import Appointment, Meeting
 from harness.record.entry import rank_of_environment, ranks_without_a_group
 from harness.record.schedule import Window
 from harness.record.trigger import Demand
@@ -25,7 +25,7 @@ class Ensemble:
     """This process among those that record; of one that is alone, whatever it wants is agreed.
 
     The windows of the schedule every rank knows, and rank 0 only decides on each. A window that is asked for it
-    announces ahead. See :mod:`harness.agreement`.
+    announces ahead. See :mod:`harness.distributed.meeting`.
 
     Args:
         ranks: Which record, 0 among them; None: all.

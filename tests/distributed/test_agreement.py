@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from harness import agreement
-from harness.agreement import AgreedStop, Meeting
+from harness.distributed import meeting as agreement
+from harness.distributed.meeting import AgreedStop, Meeting
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import nn
 
-from harness import launch
 from harness.data import Digits, Loader
-from harness.distributed import World
+from harness.distributed import launch
+from harness.distributed.strategy import checkpoint_activations, find_blocks
+from harness.distributed.world import World
 from harness.errors import UsageError
-from harness.strategy import checkpoint_activations, find_blocks
 from models import MLP, Transformer
 from tests.launch import TINY, Launcher, expect_usage_error
 

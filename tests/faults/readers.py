@@ -199,8 +199,8 @@ def _sharded() -> Any:
     """A small model in shards of one rank, and its optimizer."""
     import torch
 
-    from harness import distributed
-    from harness.strategy import Sharded
+    from harness.distributed import world as distributed
+    from harness.distributed.strategy import Sharded
 
     distributed.alone()
     torch.manual_seed(0)
@@ -214,7 +214,7 @@ def _sharded() -> Any:
 
 def a_sharded_checkpoint(folder: Path) -> None:
     from harness.checkpoint import Checkpoints
-    from harness.distributed import World
+    from harness.distributed.world import World
 
     strategy, optimizer = _sharded()
     checkpoints = Checkpoints((folder / STEP).parent)

@@ -12,8 +12,8 @@ import torch
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata, MetadataIndex, StorageMeta
 
 from harness.checkpoint import FORMAT
+from harness.distributed.sharded import read_metadata
 from harness.errors import UsageError
-from harness.sharded import read_metadata
 from tests import reading
 from tests.distributed.jobs import TINY_GPT, start, train
 from tests.faults import hostile
@@ -229,7 +229,7 @@ def test_good_metadata_is_what_torch_reads(path: Path, tmp_path: Path) -> None:
 def test_members_of_enumerations_are_read_as_any_python_pickles_them() -> None:
     import io
 
-    from harness.sharded import _Unpickler
+    from harness.distributed.sharded import _Unpickler
 
     assert _Unpickler(io.BytesIO(by_getattr("TORCH_CHANNELS_LAST"))).load().value == 1
 

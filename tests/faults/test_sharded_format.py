@@ -19,9 +19,9 @@ from torch.distributed.checkpoint.metadata import BytesStorageMetadata
 from torch.distributed.checkpoint.state_dict_loader import load
 from torch.distributed.checkpoint.state_dict_saver import save
 
+from harness.distributed.sharded import Planner, Reader, read_metadata
+from harness.distributed.strategy import _as_runtime_error
 from harness.errors import UsageError
-from harness.sharded import Planner, Reader, read_metadata
-from harness.strategy import _as_runtime_error
 from tests.faults import hostile
 
 

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 
 from harness import console
+from harness.distributed.stop import wished
 from harness.errors import UsageError
-from harness.signals import wished
 
 SHUTDOWN_S = "120"
 """How long processes that were told to stop may take, with their step, their checkpoint and their last window."""

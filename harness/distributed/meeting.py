@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import msgspec
 
-from harness.signals import StopSignals
+from harness.distributed.stop import StopSignals
 
 log = logging.getLogger(__name__)
 

@@ -152,7 +152,7 @@ class Sharded(Strategy):
         from torch.distributed.checkpoint.state_dict import set_state_dict
         from torch.distributed.checkpoint.state_dict_loader import load
 
-        from harness.sharded import Planner, Reader
+        from harness.distributed.sharded import Planner, Reader
 
         state = self._state(optimizer)
         reader = Reader(folder, _metadata(folder))
@@ -174,7 +174,7 @@ class Sharded(Strategy):
 
 def _metadata(folder: Path) -> Metadata:
     """Read by every rank; what one of them refuses, none goes on with."""
-    from harness.sharded import read_metadata
+    from harness.distributed.sharded import read_metadata
 
     found: Metadata | None = None
     problem: UsageError | None = None
