@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from harness.trace.opening import SMALL, NotRegularError, open_regular, read_regular, regular_descriptor
+from harness.trace.file.opening import SMALL, NotRegularError, open_regular, read_regular, regular_descriptor
 
 __all__ = [
     "SMALL",

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import get_args
 
-from harness.trace.annotations import REST
 from harness.trace.figures import busiest, operator_times, parts_of_step
+from harness.trace.measure.annotations import REST
 from harness.trace.schema import IdleCause, VerdictLabel, WindowReport
 
 MIB = 1024**2

@@ -20,7 +20,7 @@ from harness.errors import UsageError
 from harness.report.find import Run, Window, find
 from harness.run import MANIFEST, read_manifest
 from harness.runs import throughput
-from harness.trace.compare import Comparison, compare, culprits, regressions, undecided
+from harness.trace.compare.comparison import Comparison, compare, culprits, regressions, undecided
 from harness.trace.schema import WindowReport
 
 Format = Literal["table", "markdown", "json"]
@@ -55,7 +55,7 @@ def run(
         fail_over: The change of step time or peak memory from which on it is too much: ``5%`` or ``0.05``.
         per_sample: Divide times by what a step trains on, which runs know.
         rows: Of every group of figures.
-        format: ``json`` is :class:`harness.trace.compare.Comparison`.
+        format: ``json`` is :class:`harness.trace.compare.comparison.Comparison`.
 
     Returns:
         Whether the step and peak memory have grown by no more than ``fail_over``, and what to say of it.

@@ -19,7 +19,7 @@ from harness.report.document import (
     text,
 )
 from harness.report.units import duration, share, size
-from harness.trace.compare import (
+from harness.trace.compare.comparison import (
     GROUPS,
     MORE,
     SMALLEST,

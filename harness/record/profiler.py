@@ -65,8 +65,8 @@ class Profiler:
     the loop waits for torch to stop and to export; another process reads, compresses and publishes.
 
     Where a process group is there on entry, every rank has one, with the same arguments and at the same step. Rank 0
-    decides on each window, and all ranks record the same steps, into one directory: see :mod:`harness.distributed.meeting`.
-    No rank waits for another to export.
+    decides on each window, and all ranks record the same steps, into one directory: see
+    :mod:`harness.distributed.meeting`. No rank waits for another to export.
 
     Args:
         logdir: TensorBoard's logdir. Windows are staged beside it, on the same file system, because

@@ -119,7 +119,7 @@ def _publish_what_waits(path: Path) -> None:
 
 def _write_stacks(window: Window, path: Path) -> None:
     """A line for each call path: its frames and its self time in microseconds."""
-    from harness.trace.stacks import folded_stacks
+    from harness.trace.measure.stacks import folded_stacks
 
     _, trace = window.load()
     lines = [f"{stack} {ns // 1000}\n" for stack, ns in folded_stacks(trace)] if trace is not None else []

@@ -12,12 +12,12 @@ from rich.cells import cell_len
 from harness.report.document import Line, Picture, Styled
 from harness.report.units import crop, duration, pad, shorten
 from harness.trace import Trace
-from harness.trace.intervals import Spans, union
-from harness.trace.launches import Work, device_work
-from harness.trace.reader import Kind
+from harness.trace.file.reader import Kind
+from harness.trace.measure.device_time import CAUSES, SYNCHRONIZE, device_sets, gaps
+from harness.trace.measure.intervals import Spans, union
+from harness.trace.measure.launches import Work, device_work
+from harness.trace.measure.steps import Steps, steps
 from harness.trace.schema import IdleCause, WindowReport
-from harness.trace.steps import Steps, steps
-from harness.trace.timeline import CAUSES, SYNCHRONIZE, device_sets, gaps
 
 Shares = NDArray[np.float64]
 

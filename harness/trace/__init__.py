@@ -5,10 +5,10 @@ report = analyze_window(sorted(window.glob("*.pt.trace.json.gz")))  # of several
 """
 
 from harness.trace.analyze import analyze
-from harness.trace.columns import Trace
 from harness.trace.errors import TraceError
-from harness.trace.ranks import analyze_rank, analyze_window
-from harness.trace.reader import read
+from harness.trace.file.columns import Trace
+from harness.trace.file.reader import read
+from harness.trace.ranks.findings import analyze_rank, analyze_window
 from harness.trace.schema import WindowReport
 
 __all__ = ["Trace", "TraceError", "WindowReport", "analyze", "analyze_rank", "analyze_window", "read"]

@@ -9,25 +9,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 import harness
-from harness.trace import kernels
-from harness.trace.advice import Findings, advice, memory_advice, side_advice
-from harness.trace.annotations import annotation_rows, phases
-from harness.trace.collector import without_collector
-from harness.trace.columns import Trace
-from harness.trace.culprits import synchronizing
-from harness.trace.flops import Cost, costs
-from harness.trace.idle import HostThreads, idle_rows, longest_gaps
-from harness.trace.launches import Work, ambiguous_launches, device_work, launches_without_work
-from harness.trace.memory import memory, peak_during
-from harness.trace.operators import HostCalls, host_calls, host_samples, operator_rows
-from harness.trace.peaks import DevicePeaks, peaks_of
-from harness.trace.roofline import roofline
+from harness.trace.file.collector import without_collector
+from harness.trace.file.columns import Trace
+from harness.trace.measure import kernels
+from harness.trace.measure.annotations import annotation_rows, phases
+from harness.trace.measure.culprits import synchronizing
+from harness.trace.measure.device_time import DeviceSets, device_sets, device_time, gaps, input_spans
+from harness.trace.measure.flops import Cost, costs
+from harness.trace.measure.idle import HostThreads, idle_rows, longest_gaps
+from harness.trace.measure.launches import Work, ambiguous_launches, device_work, launches_without_work
+from harness.trace.measure.memory import memory, peak_during
+from harness.trace.measure.operators import HostCalls, host_calls, host_samples, operator_rows
+from harness.trace.measure.peaks import DevicePeaks, peaks_of
+from harness.trace.measure.roofline import roofline
+from harness.trace.measure.shares import Shares, shares
+from harness.trace.measure.steps import Steps, steps
 from harness.trace.schema import Advice, DeviceInfo, Operator, StepTime, Totals, Verdict, Window, WindowReport
 from harness.trace.schema import Step as StepRow
-from harness.trace.shares import Shares, shares
-from harness.trace.steps import Steps, steps
-from harness.trace.timeline import DeviceSets, device_sets, device_time, gaps, input_spans
-from harness.trace.verdict import Finding, HostShares, Late, judge, judge_host
+from harness.trace.verdict.advice import Findings, advice, memory_advice, side_advice
+from harness.trace.verdict.questions import Finding, HostShares, Late, judge, judge_host
 
 
 class Waits(NamedTuple):

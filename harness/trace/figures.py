@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from harness.trace.annotations import REST
+from harness.trace.measure.annotations import REST
 from harness.trace.noise import spread
 from harness.trace.schema import DeviceTime, Phase, WindowReport
 

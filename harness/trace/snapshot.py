@@ -10,8 +10,8 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
-from harness.trace.collector import without_collector
-from harness.trace.opening import read_regular
+from harness.trace.file.collector import without_collector
+from harness.trace.file.opening import read_regular
 
 LIVE = ("active_allocated", "active_awaiting_free", "active_pending_free")
 """States of a block that is in use: the second and the third are waiting for a stream to be done with it."""

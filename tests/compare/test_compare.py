@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from harness.run import MANIFEST, Manifest
 from harness.trace import WindowReport, analyze, read
-from harness.trace.compare import Comparison
+from harness.trace.compare.comparison import Comparison
 from tests.in_process import Run, in_process
 from tests.trace.conftest import recorded
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from harness.trace import WindowReport, analyze, read
-from harness.trace.compare import APART, Comparison, Row, compare, culprits, regressions, undecided
+from harness.trace.compare.comparison import APART, Comparison, Row, compare, culprits, regressions, undecided
 from harness.trace.noise import Estimate, difference, holm, p_value, quantile, spread
 from harness.trace.schema import Step
 from tests.trace.conftest import recorded

@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from harness.trace.columns import Signature
-from harness.trace.flops import call_cost
+from harness.trace.file.columns import Signature
+from harness.trace.measure.flops import call_cost
 
 NONE = [[], [], []]
 

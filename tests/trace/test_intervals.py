@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.trace.intervals import totals_by_group, union
+from harness.trace.measure.intervals import totals_by_group, union
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12)
 

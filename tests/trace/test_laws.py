@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from harness.trace import WindowReport, analyze, read
-from harness.trace.launches import device_work
-from harness.trace.timeline import device_sets, gaps
+from harness.trace.measure.device_time import device_sets, gaps
+from harness.trace.measure.launches import device_work
 from tests.trace.conftest import EVERYONES, stem
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from harness.trace import analyze, read
-from harness.trace.columns import Kind
+from harness.trace.file.columns import Kind
 from harness.trace.schema import Operator
 from tests.trace.conftest import TRACES, TRUTH, Write, allocation, annotation, kernel, op, recorded, runtime
 

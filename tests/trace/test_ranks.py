@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from harness.trace import TraceError, WindowReport, analyze, analyze_window, read
-from harness.trace.collectives import bus_factor, kind_of
+from harness.trace.measure.collectives import bus_factor, kind_of
 from tests.trace.conftest import annotation, kernel, memcpy, op, recorded, runtime
 
 STEPS = 4
@@ -424,7 +424,7 @@ def test_two_files_of_one_rank_are_not_two_ranks(tmp_path: Path) -> None:
 ASK = """
 import multiprocessing, os, sys, time
 from concurrent.futures import ProcessPoolExecutor
-from harness.trace.ranks import _end_with_parent
+from harness.trace.ranks.findings import _end_with_parent
 
 context = multiprocessing.get_context("spawn")
 with ProcessPoolExecutor(1, mp_context=context, initializer=_end_with_parent) as pool:

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harness.trace import TraceError, analyze, read
-from harness.trace.decode import decode
-from harness.trace.reader import Kind, columns
+from harness.trace.file.decode import decode
+from harness.trace.file.reader import Kind, columns
 from tests.trace.conftest import (
     EVERYONES,
     THIRD_PARTY,

@@ -8,7 +8,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from harness.trace import read
-from harness.trace.stacks import folded_stacks
+from harness.trace.measure.stacks import folded_stacks
 from tests.trace.conftest import Write, annotation, op, python
 
 

@@ -3,10 +3,10 @@
 import pytest
 
 from harness.trace import WindowReport, analyze, read
-from harness.trace.peaks import DevicePeaks, peaks_of
-from harness.trace.shares import Shares
+from harness.trace.measure.peaks import DevicePeaks, peaks_of
+from harness.trace.measure.shares import Shares
 from harness.trace.thresholds import BUSY
-from harness.trace.verdict import judge
+from harness.trace.verdict.questions import judge
 from tests.trace.conftest import TRUTH, Write, annotation, kernel, op, recorded, runtime
 
 # Of the two DDP ranks only rank 0 has a label: who made it wait takes both.

@@ -6,8 +6,8 @@ import re
 
 import numpy as np
 
-from harness.trace.calls import nest
-from harness.trace.columns import Kind, Trace
+from harness.trace.file.columns import Kind, Trace
+from harness.trace.measure.calls import nest
 
 _LINE = re.compile(r"\(\d+\): ")
 DEEPEST = 64

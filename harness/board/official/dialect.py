@@ -8,7 +8,7 @@ from typing import Any
 from harness.board.official.normalise import COLLECTIVES
 from harness.board.official.tensor_cores import uses_tensor_cores
 from harness.board.official.tree import build
-from harness.trace.launches import COMMUNICATION, telling
+from harness.trace.measure.launches import COMMUNICATION, telling
 
 
 def teach() -> None:

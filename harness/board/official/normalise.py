@@ -17,16 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.board.official.call_stacks import call_stacks
-from harness.trace.collector import without_collector
-from harness.trace.columns import Kind, Thread, Trace
-from harness.trace.decode import decode
 from harness.trace.errors import TraceError
-from harness.trace.files import contents, what_it_is
-from harness.trace.launches import Work, device_work
-from harness.trace.operators import host_calls, operator_of
-from harness.trace.reader import astray, columns, nanoseconds
-from harness.trace.salvage import salvage
-from harness.trace.steps import PART_OF_A_STEP, PROFILER_STEP, steps
+from harness.trace.file.collector import without_collector
+from harness.trace.file.columns import Kind, Thread, Trace
+from harness.trace.file.contents import contents, what_it_is
+from harness.trace.file.decode import decode
+from harness.trace.file.reader import astray, columns, nanoseconds
+from harness.trace.file.salvage import salvage
+from harness.trace.measure.launches import Work, device_work
+from harness.trace.measure.operators import host_calls, operator_of
+from harness.trace.measure.steps import PART_OF_A_STEP, PROFILER_STEP, steps
 
 Event = dict[str, Any]
 Ints = NDArray[np.int64]

@@ -16,7 +16,7 @@ from harness.board.tab.summaries import Unreadable, report_of
 from harness.report.device import REASON
 from harness.trace import Trace, TraceError, WindowReport, analyze, read
 from harness.trace.figures import busiest
-from harness.trace.memory import memory_over_time
+from harness.trace.measure.memory import memory_over_time
 from harness.trace.schema import MemoryCurve
 
 MAX_TRACE_BYTES = 512 * 2**20

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from harness.board.timeline import perfetto
 from harness.board.timeline.events import Events, Flow
-from harness.trace.columns import Kind
+from harness.trace.file.columns import Kind
 
 Ints = NDArray[np.int64]
 

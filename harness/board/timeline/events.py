@@ -15,13 +15,13 @@ import numpy as np
 from msgspec import Raw
 from numpy.typing import NDArray
 
-from harness.trace.collector import without_collector
-from harness.trace.columns import KIND_OF_CATEGORY, Kind, Thread
-from harness.trace.decode import decode, decoders, decoders_of
 from harness.trace.errors import TraceError
-from harness.trace.files import contents, what_it_is
-from harness.trace.reader import astray, nanoseconds
-from harness.trace.salvage import salvage
+from harness.trace.file.collector import without_collector
+from harness.trace.file.columns import KIND_OF_CATEGORY, Kind, Thread
+from harness.trace.file.contents import contents, what_it_is
+from harness.trace.file.decode import decode, decoders, decoders_of
+from harness.trace.file.reader import astray, nanoseconds
+from harness.trace.file.salvage import salvage
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.trace import Trace
-from harness.trace.columns import Kind
-from harness.trace.launches import Work, device_work
-from harness.trace.operators import CPU_DEVICE_TYPES
-from harness.trace.steps import Steps, steps
-from harness.trace.timeline import CAUSES, Gaps, device_sets, gaps
+from harness.trace.file.columns import Kind
+from harness.trace.measure.device_time import CAUSES, Gaps, device_sets, gaps
+from harness.trace.measure.launches import Work, device_work
+from harness.trace.measure.operators import CPU_DEVICE_TYPES
+from harness.trace.measure.steps import Steps, steps
 
 Ints = NDArray[np.int64]
 

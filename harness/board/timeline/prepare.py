@@ -25,8 +25,8 @@ from harness.board.timeline.lanes import nested
 from harness.board.timeline.perfetto import Unit
 from harness.board.timeline.rows import Rank, Row, Slices, device_group, rows
 from harness.trace import Trace, read
-from harness.trace.collector import without_collector
-from harness.trace.columns import Kind
+from harness.trace.file.collector import without_collector
+from harness.trace.file.columns import Kind
 
 Ints = NDArray[np.int64]
 

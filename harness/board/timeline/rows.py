@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from harness.board.timeline.events import Events
-from harness.trace.columns import Kind, Thread
-from harness.trace.launches import COMMUNICATION, telling
+from harness.trace.file.columns import Kind, Thread
+from harness.trace.measure.launches import COMMUNICATION, telling
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

@@ -14,7 +14,7 @@ from harness.board.tab.assets import bundle, curves_only
 from harness.report.ranks import straggler_sentence
 from harness.report.units import duration
 from harness.trace import WindowReport, read
-from harness.trace.memory import memory_over_time
+from harness.trace.measure.memory import memory_over_time
 from tests.board.tab import layout
 from tests.board.tab.conftest import Tab
 from tests.launch import python, wait_until

@@ -19,7 +19,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.columns import Kind, Signature, Trace
+from harness.trace.file.columns import Kind, Signature, Trace
 
 Dims = list[list[int]]
 """`Input Dims`: the shape of every argument, empty for what is no tensor."""

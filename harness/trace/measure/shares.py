@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.trace.intervals import union
-from harness.trace.launches import Work
-from harness.trace.steps import Steps
-from harness.trace.timeline import CAUSES, Gaps, device_sets
+from harness.trace.measure.device_time import CAUSES, Gaps, device_sets
+from harness.trace.measure.intervals import union
+from harness.trace.measure.launches import Work
+from harness.trace.measure.steps import Steps
 
 
 class Shares(NamedTuple):

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.trace.analyze import analysis
-from harness.trace.collectives import Collectives, collectives, host_compute
-from harness.trace.columns import Trace
 from harness.trace.figures import operator_times
-from harness.trace.intervals import Spans, union
-from harness.trace.operators import communicates
+from harness.trace.file.columns import Trace
+from harness.trace.measure.collectives import Collectives, collectives, host_compute
+from harness.trace.measure.device_time import INPUT, input_spans
+from harness.trace.measure.intervals import Spans, union
+from harness.trace.measure.operators import communicates
+from harness.trace.measure.shares import Shares
+from harness.trace.measure.steps import Steps
 from harness.trace.schema import LateReason, WindowReport
-from harness.trace.shares import Shares
-from harness.trace.steps import Steps
-from harness.trace.timeline import INPUT, input_spans
-from harness.trace.verdict import HostShares
+from harness.trace.verdict.questions import HostShares
 
 OPERATORS_KEPT = 40
 _HOST = re.compile(r"(.+)_\d+\.(?:\d+\.)?pt\.trace\.json")

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from harness.trace.measure.shares import Shares
 from harness.trace.schema import Evidence, Roofline, VerdictLabel
-from harness.trace.shares import Shares
 from harness.trace.thresholds import BUSY, COVERAGE, DOUBT, INPUT_ON_CPU
 
 Wait = Literal["input", "sync", "host", "copy", "communication", "waiting"]

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.calls import nest
-from harness.trace.columns import Kind, Trace
-from harness.trace.operators import operator_of
+from harness.trace.file.columns import Kind, Trace
+from harness.trace.measure.calls import nest
+from harness.trace.measure.operators import operator_of
 
 Ints = NDArray[np.int64]
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.decode import DeviceProperties, DistributedInfo, HarnessFacts
+from harness.trace.file.decode import DeviceProperties, DistributedInfo, HarnessFacts
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]

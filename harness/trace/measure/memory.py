@@ -8,8 +8,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.columns import Allocations, Trace
-from harness.trace.operators import CPU_DEVICE_TYPES, HostCalls
+from harness.trace.file.columns import Allocations, Trace
+from harness.trace.measure.operators import CPU_DEVICE_TYPES, HostCalls
 from harness.trace.schema import Memory, MemoryCurve, MemoryPool
 
 Ints = NDArray[np.int64]

@@ -23,11 +23,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.columns import Kind, Trace
-from harness.trace.intervals import Spans, totals_by_group, union
-from harness.trace.launches import Work
+from harness.trace.file.columns import Kind, Trace
+from harness.trace.measure.intervals import Spans, totals_by_group, union
+from harness.trace.measure.launches import Work
+from harness.trace.measure.steps import Steps
 from harness.trace.schema import DeviceTime, IdleCause
-from harness.trace.steps import Steps
 
 Ints = NDArray[np.int64]
 

@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.columns import Kind, Trace
-from harness.trace.intervals import Spans, union
-from harness.trace.launches import Work
+from harness.trace.file.columns import Kind, Trace
+from harness.trace.measure.intervals import Spans, union
+from harness.trace.measure.launches import Work
 from harness.trace.schema import Copy, DeviceWork, HostActivity, Kernel, Serialization, Stream
 
 Ints = NDArray[np.int64]

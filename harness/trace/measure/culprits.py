@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.columns import Kind, Trace
-from harness.trace.operators import HostCalls, operator_of
-from harness.trace.timeline import SYNCHRONIZE
+from harness.trace.file.columns import Kind, Trace
+from harness.trace.measure.device_time import SYNCHRONIZE
+from harness.trace.measure.operators import HostCalls, operator_of
 
 Ints = NDArray[np.int64]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from harness.trace.calls import nest
-from harness.trace.reader import Kind, Trace
+from harness.trace.file.reader import Kind, Trace
+from harness.trace.measure.calls import nest
 
 
 def folded_stacks(trace: Trace) -> Iterator[tuple[str, int]]:

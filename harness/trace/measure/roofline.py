@@ -16,11 +16,11 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.columns import Kind, Trace
-from harness.trace.flops import DTYPES, Cost
-from harness.trace.launches import Work, telling
-from harness.trace.operators import HostCalls
-from harness.trace.peaks import DevicePeaks
+from harness.trace.file.columns import Kind, Trace
+from harness.trace.measure.flops import DTYPES, Cost
+from harness.trace.measure.launches import Work, telling
+from harness.trace.measure.operators import HostCalls
+from harness.trace.measure.peaks import DevicePeaks
 from harness.trace.schema import Roofline
 from harness.trace.thresholds import ATTAINED, FILLED_BLOCKS_PER_SM, FILLED_US
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.calls import nest
-from harness.trace.columns import Kind, Trace
-from harness.trace.intervals import Spans
+from harness.trace.file.columns import Kind, Trace
+from harness.trace.measure.calls import nest
+from harness.trace.measure.intervals import Spans
 
 Ints = NDArray[np.int64]
 OUTSIDE = "outside any span"

@@ -6,10 +6,11 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from harness.trace.columns import Trace
-from harness.trace.culprits import Culprit, line_of_longest
-from harness.trace.flops import ELEMENTWISE, FLOPS
-from harness.trace.operators import communicates
+from harness.trace.file.columns import Trace
+from harness.trace.measure.culprits import Culprit, line_of_longest
+from harness.trace.measure.flops import ELEMENTWISE, FLOPS
+from harness.trace.measure.operators import communicates
+from harness.trace.measure.shares import Shares
 from harness.trace.schema import (
     Advice,
     Annotation,
@@ -24,7 +25,6 @@ from harness.trace.schema import (
     Serialization,
     VerdictLabel,
 )
-from harness.trace.shares import Shares
 from harness.trace.thresholds import LONG_DELAY_US, WORTH_ADVICE
 
 FP32 = re.compile(r"sgemm|scudnn|ffma|f32f32_f32f32_f32|_f32_", re.IGNORECASE)

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from harness.trace import lenient
-from harness.trace.decode import (
+from harness.trace.file import lenient
+from harness.trace.file.decode import (
     EVENTS_BEGIN,
     LIST_BEGINS,
     AllocatorArguments,

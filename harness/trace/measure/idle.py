@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.trace.activity import OUTSIDE, Activity, activity
-from harness.trace.columns import Trace
-from harness.trace.intervals import union
-from harness.trace.launches import Work
+from harness.trace.file.columns import Trace
+from harness.trace.measure.activity import OUTSIDE, Activity, activity
+from harness.trace.measure.device_time import CAUSES, Gaps
+from harness.trace.measure.intervals import union
+from harness.trace.measure.launches import Work
+from harness.trace.measure.steps import Steps
 from harness.trace.schema import Gap, HostActivity, Idle
-from harness.trace.steps import Steps
-from harness.trace.timeline import CAUSES, Gaps
 
 LONGEST_SHOWN = 20
 ACTIVITIES_SHOWN = 8

@@ -16,12 +16,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.columns import Kind, Message, Trace
-from harness.trace.flops import DTYPES
-from harness.trace.intervals import Spans, union
-from harness.trace.launches import Work, telling
-from harness.trace.operators import COLLECTIVE_PREFIXES, communicates, shapes
-from harness.trace.steps import Steps
+from harness.trace.file.columns import Kind, Message, Trace
+from harness.trace.measure.flops import DTYPES
+from harness.trace.measure.intervals import Spans, union
+from harness.trace.measure.launches import Work, telling
+from harness.trace.measure.operators import COLLECTIVE_PREFIXES, communicates, shapes
+from harness.trace.measure.steps import Steps
 
 Ints = NDArray[np.int64]
 

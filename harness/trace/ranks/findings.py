@@ -21,16 +21,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.alignment import Aligned, align, exposed_wait
 from harness.trace.analyze import Waits, analysis
-from harness.trace.collectives import bus_factor
-from harness.trace.columns import Trace
 from harness.trace.errors import TraceError
-from harness.trace.rank import RankFindings, rank_findings
-from harness.trace.reader import read
+from harness.trace.file.columns import Trace
+from harness.trace.file.reader import read
+from harness.trace.measure.collectives import bus_factor
+from harness.trace.ranks.alignment import Aligned, align, exposed_wait
+from harness.trace.ranks.rank import RankFindings, rank_findings
+from harness.trace.ranks.straggler import late, late_advice, straggler, waiting_caused
 from harness.trace.schema import Collective, Rank, Ranks, VerdictLabel, WindowReport
-from harness.trace.straggler import late, late_advice, straggler, waiting_caused
-from harness.trace.verdict import HostShares, Late, judge, judge_host
+from harness.trace.verdict.questions import HostShares, Late, judge, judge_host
 
 MOST_PROCESSES = 8
 """Each holds one trace at a time."""

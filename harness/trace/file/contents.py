@@ -12,7 +12,7 @@ import msgspec
 from isal import isal_zlib
 
 from harness.trace.errors import TraceError
-from harness.trace.opening import NotRegularError, read_regular
+from harness.trace.file.opening import NotRegularError, read_regular
 
 MAX_JSON_BYTES = 4 * 2**30
 """Ten million events; a file that decompresses to more is refused before it takes the memory."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.calls import nest
-from harness.trace.columns import Kind, Trace
-from harness.trace.intervals import union
-from harness.trace.launches import Work
+from harness.trace.file.columns import Kind, Trace
+from harness.trace.measure.calls import nest
+from harness.trace.measure.intervals import union
+from harness.trace.measure.launches import Work
+from harness.trace.measure.steps import Steps
 from harness.trace.schema import Annotation, Phase
-from harness.trace.steps import Steps
 
 Ints = NDArray[np.int64]
 REST = "everything else"

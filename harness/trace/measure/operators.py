@@ -8,12 +8,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.calls import Calls, nest
-from harness.trace.columns import Kind, Signature, Trace
+from harness.trace.file.columns import Kind, Signature, Trace
+from harness.trace.measure.calls import Calls, nest
 from harness.trace.schema import Operator
 
 if TYPE_CHECKING:
-    from harness.trace.launches import Work
+    from harness.trace.measure.launches import Work
 
 Ints = NDArray[np.int64]
 

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.calls import nest
-from harness.trace.columns import Kind, Trace
-from harness.trace.intervals import totals_by_group
-from harness.trace.launches import Work
-from harness.trace.operators import is_collective
+from harness.trace.file.columns import Kind, Trace
+from harness.trace.measure.calls import nest
+from harness.trace.measure.intervals import totals_by_group
+from harness.trace.measure.launches import Work
+from harness.trace.measure.operators import is_collective
 
 Ints = NDArray[np.int64]
 

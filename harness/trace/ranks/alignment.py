@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.collectives import Collectives, Sort
-from harness.trace.intervals import union
+from harness.trace.measure.collectives import Collectives, Sort
+from harness.trace.measure.intervals import union
 
 Ints = NDArray[np.int64]
 

@@ -17,9 +17,11 @@ import numpy as np
 from msgspec import Raw
 from numpy.typing import NDArray
 
-from harness.trace.collector import without_collector
-from harness.trace.columns import KIND_OF_CATEGORY, Allocations, Kind, Message, Signature, Thread, Trace
-from harness.trace.decode import (
+from harness.trace.errors import TraceError
+from harness.trace.file.collector import without_collector
+from harness.trace.file.columns import KIND_OF_CATEGORY, Allocations, Kind, Message, Signature, Thread, Trace
+from harness.trace.file.contents import MAX_JSON_BYTES, contents, what_it_is
+from harness.trace.file.decode import (
     NOTHING,
     AllocatorArguments,
     Arguments,
@@ -29,9 +31,7 @@ from harness.trace.decode import (
     Metadata,
     decode,
 )
-from harness.trace.errors import TraceError
-from harness.trace.files import MAX_JSON_BYTES, contents, what_it_is
-from harness.trace.salvage import salvage
+from harness.trace.file.salvage import salvage
 
 __all__ = ["Allocations", "Kind", "Signature", "Thread", "Trace", "TraceError", "columns", "read"]
 

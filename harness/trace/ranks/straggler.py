@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.trace.alignment import Aligned, exposed_wait
-from harness.trace.collectives import Collectives
-from harness.trace.rank import RankFindings
+from harness.trace.measure.collectives import Collectives
+from harness.trace.ranks.alignment import Aligned, exposed_wait
+from harness.trace.ranks.rank import RankFindings
 from harness.trace.schema import Advice, LateReason, Straggler, VerdictLabel
 from harness.trace.thresholds import LAST, LATE
-from harness.trace.verdict import Late
+from harness.trace.verdict.questions import Late
 
 LABEL_OF_REASON: dict[LateReason, VerdictLabel] = {
     "input": "input-bound",
