@@ -233,7 +233,7 @@ def timeline(
 ) -> None:
     """Show a trace on a timeline in the browser (Perfetto, offline), until Ctrl-C."""
     from harness.board.hosts import allowed_hosts as names
-    from harness.board.timeline.serve import serve
+    from harness.timeline.serve import serve
 
     serve(path, window=window, port=port, allowed_hosts=names(allowed_hosts), open_browser=open)
 

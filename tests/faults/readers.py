@@ -74,7 +74,7 @@ def read_trace(folder: Path) -> None:
 
 
 def read_timeline(folder: Path) -> None:
-    from harness.board.timeline.prepare import prepare
+    from harness.timeline.prepare import prepare
 
     (folder / "timeline").mkdir()
     prepare(the_trace(folder), folder / "timeline", max_json_bytes=64 * 2**20)

@@ -68,7 +68,7 @@ def test_odd_steps_are_shown_in_every_way(
 @pytest.mark.parametrize("base", [GOOD, OF_A_GPU], ids=["good", "gpu"])
 @pytest.mark.parametrize("kind", NUMBERS)
 def test_odd_steps_are_drawn_on_the_timeline(kind: str, base: Path, tmp_path: Path) -> None:
-    from harness.board.timeline.prepare import prepare
+    from harness.timeline.prepare import prepare
 
     prepare(written(tmp_path / "host_0.1.pt.trace.json", base, **NUMBERS[kind]), tmp_path)
 

@@ -27,9 +27,9 @@ from harness.board.official.page import CONTENT_SECURITY_POLICY, PAGE, asset
 from harness.board.official.parser import Answer
 from harness.board.official.profiles import Profiles
 from harness.board.official.ranks import EVERY_RANK, compared
-from harness.board.timeline.app import TimelineApp
 from harness.errors import UsageError
 from harness.run import PROFILE, step_of_window
+from harness.timeline.app import TimelineApp
 
 log = logging.getLogger(__name__)
 

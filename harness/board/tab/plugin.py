@@ -20,7 +20,7 @@ from harness.board.tab.runs import rows
 from harness.board.tab.summaries import Summaries
 from harness.board.tab.traces import Traces
 from harness.board.tab.window import page
-from harness.board.timeline.app import TimelineApp
+from harness.timeline.app import TimelineApp
 
 # TensorBoard imports every plugin's entry point before it makes the first plugin.
 repair()

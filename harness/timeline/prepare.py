@@ -16,14 +16,14 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
-from harness.board.timeline import perfetto
-from harness.board.timeline.arrows import arrows
-from harness.board.timeline.drawing import Drawn, Texts, Tracks
-from harness.board.timeline.events import Events, read_events
-from harness.board.timeline.findings import HOST, Findings, Marks, findings
-from harness.board.timeline.lanes import nested
-from harness.board.timeline.perfetto import Unit
-from harness.board.timeline.rows import Rank, Row, Slices, device_group, rows
+from harness.timeline import perfetto
+from harness.timeline.arrows import arrows
+from harness.timeline.drawing import Drawn, Texts, Tracks
+from harness.timeline.events import Events, read_events
+from harness.timeline.findings import HOST, Findings, Marks, findings
+from harness.timeline.lanes import nested
+from harness.timeline.perfetto import Unit
+from harness.timeline.rows import Rank, Row, Slices, device_group, rows
 from harness.trace import Trace, read
 from harness.trace.file.collector import without_collector
 from harness.trace.file.columns import Kind

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.board.timeline import perfetto
-from harness.board.timeline.lanes import Brackets
-from harness.board.timeline.perfetto import EventType, Packets, Track, Unit
-from harness.board.timeline.rows import Row, Slices
+from harness.timeline import perfetto
+from harness.timeline.lanes import Brackets
+from harness.timeline.perfetto import EventType, Packets, Track, Unit
+from harness.timeline.rows import Row, Slices
 
 Ints = NDArray[np.int64]
 

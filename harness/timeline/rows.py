@@ -10,7 +10,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.board.timeline.events import Events
+from harness.timeline.events import Events
 from harness.trace.file.columns import Kind, Thread
 from harness.trace.measure.launches import COMMUNICATION, telling
 

@@ -7,8 +7,8 @@ from collections import defaultdict
 import numpy as np
 from numpy.typing import NDArray
 
-from harness.board.timeline import perfetto
-from harness.board.timeline.events import Events, Flow
+from harness.timeline import perfetto
+from harness.timeline.events import Events, Flow
 from harness.trace.file.columns import Kind
 
 Ints = NDArray[np.int64]

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness.board.timeline.lanes import Nested, nested
+from harness.timeline.lanes import Nested, nested
 
 Spans = list[tuple[int, int, bool]]
 spans = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 15), st.booleans()), max_size=40)

@@ -11,8 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from harness.board.timeline.prepare import IDLE, STEPS, Facts
 from harness.errors import UsageError
+from harness.timeline.prepare import IDLE, STEPS, Facts
 from harness.trace.schema import Gap, Kernel, Operator, Step
 
 _NAMED: tuple[Literal["step", "kernel", "operator"], ...] = ("step", "kernel", "operator")

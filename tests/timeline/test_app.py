@@ -12,10 +12,10 @@ import pytest
 from tensorboard.backend.security_validator import SecurityValidatorMiddleware
 from werkzeug.test import Client, TestResponse
 
-from harness.board.timeline import links
-from harness.board.timeline.app import TimelineApp, perfetto_version
-from harness.board.timeline.cache import Cache
 from harness.errors import UsageError
+from harness.timeline import links
+from harness.timeline.app import TimelineApp, perfetto_version
+from harness.timeline.cache import Cache
 from harness.trace import analyze, read
 from tests.launch import python
 from tests.trace.conftest import recorded
@@ -232,7 +232,7 @@ def test_what_a_killed_server_left_goes_and_what_a_living_one_holds_stays(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     living = Cache()
-    code = "import os; from harness.board.timeline.cache import Cache; kept = Cache(); os.kill(os.getpid(), 9)"
+    code = "import os; from harness.timeline.cache import Cache; kept = Cache(); os.kill(os.getpid(), 9)"
     python("-c", code, cwd=tmp_path, TMPDIR=str(tmp_path))
     assert len(list(tmp_path.iterdir())) == 2
     another = Cache()
@@ -261,7 +261,7 @@ def test_a_preparation_that_does_not_come_to_an_end_is_ended(
     endless.chmod(0o755)
     with monkeypatch.context() as change:
         change.setattr("sys.executable", str(endless))
-        change.setattr("harness.board.timeline.cache.LONGEST_S", 0.2)
+        change.setattr("harness.timeline.cache.LONGEST_S", 0.2)
         with pytest.raises(UsageError, match="took more than"):
             cache.prepared(folder / "matmul_64.json.gz")
     assert cache.prepared(folder / "matmul_64.json.gz").facts.slices

@@ -1,12 +1,12 @@
-"""``python -m harness.board.timeline TRACE FOLDER``: prepare one trace, in a process that can be lost."""
+"""``python -m harness.timeline TRACE FOLDER``: prepare one trace, in a process that can be lost."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from harness.board.timeline.prepare import prepare
 from harness.errors import UsageError
+from harness.timeline.prepare import prepare
 
 source, folder = map(Path, sys.argv[1:])
 try:

@@ -16,10 +16,10 @@ from harness import console
 from harness.board.connections import Bounded, Handler
 from harness.board.guard import Guard
 from harness.board.hosts import Hosts
-from harness.board.timeline.app import MOUNT, Resolve, TimelineApp
-from harness.board.timeline.cache import Cache
 from harness.errors import UsageError
 from harness.report.find import Run, Window, find
+from harness.timeline.app import MOUNT, Resolve, TimelineApp
+from harness.timeline.cache import Cache
 
 HOST = "127.0.0.1"
 FIRST_PORT = 9100

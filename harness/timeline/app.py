@@ -26,9 +26,9 @@ from urllib.parse import parse_qs
 import msgspec
 
 from harness.board.answers import why
-from harness.board.timeline.cache import Cache, Prepared
-from harness.board.timeline.links import spot
 from harness.errors import UsageError
+from harness.timeline.cache import Cache, Prepared
+from harness.timeline.links import spot
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

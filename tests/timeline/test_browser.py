@@ -12,9 +12,9 @@ from urllib.parse import urlencode
 import pytest
 from werkzeug.serving import make_server
 
-from harness.board.timeline import links
-from harness.board.timeline.app import TimelineApp
 from harness.errors import UsageError
+from harness.timeline import links
+from harness.timeline.app import TimelineApp
 from harness.trace import analyze, read
 from tests.browser import Watched, chromium, opened, slow_down  # noqa: F401
 from tests.launch import wait_until

@@ -16,9 +16,9 @@ from pathlib import Path
 import msgspec
 
 from harness import locks
-from harness.board.timeline.prepare import FACTS, TIMELINE, Facts
 from harness.errors import UsageError
 from harness.files import open_regular
+from harness.timeline.prepare import FACTS, TIMELINE, Facts
 
 MAX_BYTES = 2 * 2**30
 """On disk; the timelines that were asked for longest ago go first."""
@@ -126,7 +126,7 @@ class Cache:
 
     def _run(self, path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "harness.board.timeline", str(path), str(folder)],
+            [sys.executable, "-m", "harness.timeline", str(path), str(folder)],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from harness.board.timeline.prepare import TIMELINE, Facts, prepare
+from harness.timeline.prepare import TIMELINE, Facts, prepare
 from harness.trace import TraceError, analyze
 from harness.trace import read as read_trace
-from tests.board.timeline.packets import Slice, Timeline, read
+from tests.timeline.packets import Slice, Timeline, read
 from tests.trace.conftest import EVERYONES, RECORDED, allocation, kernel, op, python, recorded, runtime, stem
 from tests.trace.corpus import ERROR, Case, cases
 
