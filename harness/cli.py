@@ -212,8 +212,8 @@ def board(
     It answers to localhost and to what --host says; where others reach it, to this machine's names and to addresses in
     digits. Whoever may ask may read the logdir: there is no password.
     """
-    from harness.board.hosts import allowed_hosts as names
     from harness.board.launcher import serve
+    from harness.web.hosts import allowed_hosts as names
 
     serve(logdir, host=host, port=port, allowed_hosts=names(allowed_hosts), open_browser=open)
 
@@ -232,8 +232,8 @@ def timeline(
     open: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = True,
 ) -> None:
     """Show a trace on a timeline in the browser (Perfetto, offline), until Ctrl-C."""
-    from harness.board.hosts import allowed_hosts as names
     from harness.timeline.serve import serve
+    from harness.web.hosts import allowed_hosts as names
 
     serve(path, window=window, port=port, allowed_hosts=names(allowed_hosts), open_browser=open)
 

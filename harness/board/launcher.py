@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from harness import console
-from harness.board.hosts import Hosts, is_loopback
 from harness.board.official.at_load import repair
 from harness.board.tab.places import Places, logdirs
 from harness.errors import UsageError
+from harness.web.hosts import Hosts, is_loopback
 
 TAB = "#windows"
 """The tab Windows, at the end of TensorBoard's address."""
@@ -82,8 +82,8 @@ def _server_class(hosts: Hosts) -> Callable[..., Any]:
     """TensorBoard's own server, which answers to these names and whose connections end."""
     from tensorboard import program
 
-    from harness.board.connections import Bounded, Handler
-    from harness.board.guard import TENSORBOARD, Guard
+    from harness.web.connections import Bounded, Handler
+    from harness.web.guard import TENSORBOARD, Guard
 
     class Server(Bounded, program.WerkzeugServer):  # type: ignore[misc]
         def __init__(self, wsgi_app: Any, flags: Any) -> None:

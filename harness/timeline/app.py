@@ -25,10 +25,10 @@ from urllib.parse import parse_qs
 
 import msgspec
 
-from harness.board.answers import why
 from harness.errors import UsageError
 from harness.timeline.cache import Cache, Prepared
 from harness.timeline.links import spot
+from harness.web.answers import why
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment

@@ -13,13 +13,13 @@ from urllib.parse import urlencode
 from werkzeug.serving import ThreadedWSGIServer
 
 from harness import console
-from harness.board.connections import Bounded, Handler
-from harness.board.guard import Guard
-from harness.board.hosts import Hosts
 from harness.errors import UsageError
 from harness.report.find import Run, Window, find
 from harness.timeline.app import MOUNT, Resolve, TimelineApp
 from harness.timeline.cache import Cache
+from harness.web.connections import Bounded, Handler
+from harness.web.guard import Guard
+from harness.web.hosts import Hosts
 
 HOST = "127.0.0.1"
 FIRST_PORT = 9100

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from werkzeug.serving import ThreadedWSGIServer
 
-from harness.board import connections
-from harness.board.connections import Bounded, Handler
+from harness.web import connections
+from harness.web.connections import Bounded, Handler
 from tests.launch import wait_until
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.board.hosts import VARIABLE, Hosts, allowed_hosts, host_of, is_loopback
 from harness.errors import UsageError
+from harness.web.hosts import VARIABLE, Hosts, allowed_hosts, host_of, is_loopback
 from tests.board.raw import TAB, Server, begun
 from tests.browser import served
 from tests.launch import Launcher, expect_usage_error

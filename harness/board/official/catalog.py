@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.board.disk import is_inside, printable
 from harness.run import PROFILE, step_of_window
+from harness.web.disk import is_inside, printable
 
 TRACE = re.compile(r"(.*?)(?:\.(\d+))?\.pt\.trace\.json(?:\.gz)?")
 """Worker and, perhaps, the time of the recording."""

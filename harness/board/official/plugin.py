@@ -18,9 +18,6 @@ import msgspec
 from tensorboard.plugins import base_plugin
 from werkzeug import Request, Response, exceptions
 
-from harness.board.answers import answering, sent
-from harness.board.disk import printable
-from harness.board.guard import guarded
 from harness.board.official.catalog import Run, find_runs, logdirs_of
 from harness.board.official.diff import compare
 from harness.board.official.page import CONTENT_SECURITY_POLICY, PAGE, asset
@@ -30,6 +27,9 @@ from harness.board.official.ranks import EVERY_RANK, compared
 from harness.errors import UsageError
 from harness.run import PROFILE, step_of_window
 from harness.timeline.app import TimelineApp
+from harness.web.answers import answering, sent
+from harness.web.disk import printable
+from harness.web.guard import guarded
 
 log = logging.getLogger(__name__)
 

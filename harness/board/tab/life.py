@@ -7,13 +7,13 @@ from collections import OrderedDict
 
 import msgspec
 
-from harness.board.answers import why
 from harness.board.changes import Change, Changes
 from harness.board.points import Points
 from harness.board.tab.places import Places, Run, Window
 from harness.board.tab.summaries import decoded
 from harness.report.device import REASON
 from harness.trace.schema import IdleCause, WindowReport
+from harness.web.answers import why
 
 RUNS_KEPT = 32
 """Runs whose curves stay in memory, the latest asked for."""

@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.board.disk import is_inside, printable
 from harness.errors import UsageError
 from harness.publish.staging import FINDINGS
 from harness.report.find import TRACE_SUFFIXES
 from harness.run import MANIFEST, PROFILE, step_of_window
+from harness.web.disk import is_inside, printable
 
 KNOWN_FOR_S = 1.0
 """How long a look at the disk counts: a page asks for several things at once."""

@@ -9,8 +9,6 @@ from typing import Any
 from tensorboard.plugins import base_plugin
 from werkzeug.wrappers import Request, Response
 
-from harness.board.answers import Handler, answering
-from harness.board.guard import guarded
 from harness.board.official.at_load import repair
 from harness.board.tab import assets, respond
 from harness.board.tab.compare import compare
@@ -21,6 +19,8 @@ from harness.board.tab.summaries import Summaries
 from harness.board.tab.traces import Traces
 from harness.board.tab.window import page
 from harness.timeline.app import TimelineApp
+from harness.web.answers import Handler, answering
+from harness.web.guard import guarded
 
 # TensorBoard imports every plugin's entry point before it makes the first plugin.
 repair()

@@ -13,7 +13,7 @@ from tensorboard.backend import http_util
 from werkzeug.datastructures import Headers
 from werkzeug.wrappers import Request, Response
 
-from harness.board.answers import sent
+from harness.web.answers import sent
 
 
 class _NotModified(Response):

@@ -7,14 +7,14 @@ from typing import TypeVar
 
 import msgspec
 
-from harness.board.answers import why
-from harness.board.disk import is_inside
 from harness.board.tab.places import Window
 from harness.errors import UsageError
 from harness.files import read_regular
 from harness.publish.staging import FINDINGS
 from harness.report.overview import Glance
 from harness.trace.schema import SCHEMA_VERSION, WindowReport
+from harness.web.answers import why
+from harness.web.disk import is_inside
 
 Findings = TypeVar("Findings", bound=Glance | WindowReport)
 

@@ -12,9 +12,9 @@ import msgspec
 from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Request, Response
 
-from harness.board.disk import printable
 from harness.errors import UsageError
 from harness.files import open_regular
+from harness.web.disk import printable
 
 log = logging.getLogger(__name__)
 

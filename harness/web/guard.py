@@ -13,8 +13,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from harness.board.hosts import VARIABLE, Hosts, allowed_hosts, host_of
 from harness.errors import UsageError
+from harness.web.hosts import VARIABLE, Hosts, allowed_hosts, host_of
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
