@@ -23,7 +23,7 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
 from benchmarks.table import against, arguments, interleaved, show
-from harness.board.logger import Logger
+from harness.board.events.logger import Logger
 from harness.console import PlainProgress
 from harness.data import Loader
 from harness.record import Profiler, Schedule

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.table import Row, against, arguments, interleaved, show
-from harness.board.logger import Logger, NoLogger
+from harness.board.events.logger import Logger, NoLogger
 from harness.console import NoProgress
 from harness.data import Loader
 from harness.distributed import world as distributed

@@ -13,9 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from harness import build, console, credentials, resume, targets
 from harness import config as schema
-from harness.board.logger import Logger, NoLogger
-from harness.board.points import HEADLINE
-from harness.board.trends import Trends
+from harness.board.events.logger import Logger, NoLogger
+from harness.board.events.points import HEADLINE
+from harness.board.events.trends import Trends
 from harness.checkpoint import Checkpoints
 from harness.config import Config, SlowConfig
 from harness.distributed.world import World

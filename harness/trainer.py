@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from harness import checkpoint
-from harness.board.logger import Logger
+from harness.board.events.logger import Logger
 from harness.checkpoint import Checkpoints
 from harness.console import Progress
 from harness.data import Batch, Loader, to_device

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from harness import console
-from harness.board.logger import Logger
+from harness.board.events.logger import Logger
 from harness.checkpoint import Checkpoints, load
 from harness.data import Digits, Loader
 from harness.errors import DivergedError, UsageError

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from harness.board.changes import SINCE, Changes
-from harness.board.logger import LAYOUT, Logger
-from harness.board.points import MOST_CURVES, Points
-from harness.board.trends import Trends
+from harness.board.events.logger import LAYOUT, Logger
+from harness.board.events.points import MOST_CURVES, Points
+from harness.board.events.trends import Trends
 from harness.trace import WindowReport, analyze_window
 from harness.trace.schema import Operator, Phase, Step, VerdictLabel
 from tests import reading

@@ -8,7 +8,7 @@ from collections import OrderedDict
 import msgspec
 
 from harness.board.changes import Change, Changes
-from harness.board.points import Points
+from harness.board.events.points import Points
 from harness.board.tab.places import Places, Run, Window
 from harness.board.tab.summaries import decoded
 from harness.report.device import REASON
@@ -26,7 +26,7 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     steps: list[int]
     labels: list[str]
     series: dict[str, list[float | None]]
-    """By the tags of ``harness.board.points``; None in a window that does not have it."""
+    """By the tags of ``harness.board.events.points``; None in a window that does not have it."""
     reasons: dict[IdleCause, str]
     """The reasons of idleness in words, by the ends of their tags."""
     changes: list[Change]

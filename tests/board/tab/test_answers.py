@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.board.points import Points
+from harness.board.events.points import Points
 from harness.board.tab.assets import bundle, curves_only
 from harness.report.ranks import straggler_sentence
 from harness.report.units import duration

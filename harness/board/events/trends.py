@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.board.changes import Change, Changes
-from harness.board.findings_text import changes_text, findings_text
-from harness.board.points import HEADLINE, Points
+from harness.board.events.points import HEADLINE, Points
+from harness.board.events.text import changes_text, findings_text
 from harness.report.find import findings_of
 from harness.run import windows
 from harness.trace.schema import WindowReport
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class Board(Protocol):
-    """Where points and text go: :class:`harness.board.logger.Logger`."""
+    """Where points and text go: :class:`harness.board.events.logger.Logger`."""
 
     def scalars(self, values: dict[str, float], step: int) -> None: ...
 
@@ -52,7 +52,7 @@ class Trends:
         self._points, self._changes = Points(), Changes()
         self._all_changes: list[Change] = []
         self.headline: dict[str, float] = {}
-        """The newest window's :data:`harness.board.points.HEADLINE`."""
+        """The newest window's :data:`harness.board.events.points.HEADLINE`."""
         self._first: WindowReport | None = None
         self._before: WindowReport | None = None
         for path in windows(run) if resumed_from is not None else []:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams as hparams_summaries
 
-from harness.board.points import VERDICTS
+from harness.board.events.points import VERDICTS
 
 log = logging.getLogger(__name__)
 

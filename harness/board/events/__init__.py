@@ -1,0 +1,1 @@
+"""What the training process writes for TensorBoard: curves, text, images, and what each window found."""
