@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.table import Row, arguments, show
 from harness.errors import UsageError
-from harness.report.figure import Point, newest_window, point, svg
+from harness.report.figure.axes import Point, newest_window, point, svg
 from harness.report.units import duration, share, torch_time
 from harness.trace import WindowReport
 

@@ -138,7 +138,7 @@ def report(
     ] = None,
 ) -> None:
     """Show what a window says: verdict and advice, where time and memory go, operators, kernels, a timeline."""
-    from harness.report import report as show
+    from harness.commands.report import report as show
 
     show(
         path,
@@ -169,7 +169,7 @@ def compare(
     ] = ReportFormat.table,
 ) -> None:
     """Show what differs between two runs, windows or traces, and what of it is more than noise."""
-    from harness.compare import run
+    from harness.commands.compare import run
 
     gate = run(before, after, fail_over=fail_over, per_sample=per_sample, rows=rows, format=format.value)
     for line in gate.lines:
@@ -192,7 +192,7 @@ def trigger(
     timeout: Annotated[float, typer.Option(help="Seconds to wait for the window.", min=0)] = 600.0,
 ) -> None:
     """Ask a running job for a window soon; prints the window's path when it is there."""
-    from harness.trigger import trigger as ask
+    from harness.commands.trigger import trigger as ask
 
     print(ask(run, steps=steps, with_stack=with_stack, memory=memory, timeout_s=timeout))
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import UsageError
-from harness.report.figure import Point, png, point, svg
+from harness.report.figure.axes import Point, png, point, svg
 from harness.runs import Row
 
 

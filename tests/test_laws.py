@@ -82,7 +82,8 @@ def test_the_board_serves_without_torch(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "package", ["harness.trace", "harness.publish", "harness.report", "harness.compare", "harness.timeline"]
+    "package",
+    ["harness.trace", "harness.publish", "harness.report", "harness.timeline"],
 )
 def test_findings_are_read_without_torch_hydra_or_tensorboard(package: str, tmp_path: Path) -> None:
     if find_spec(package) is None:

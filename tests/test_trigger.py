@@ -17,11 +17,11 @@ import msgspec
 import pytest
 import torch
 
+from harness.commands.trigger import trigger
 from harness.errors import UsageError
 from harness.record import Profiler, Schedule
 from harness.request import ANSWER, REQUEST, Answer, new_request, place, read_answer
 from harness.trace import read
-from harness.trigger import trigger
 from tests.launch import wait_until
 
 NEVER = Schedule(wait=10**9, warmup=1, active=2)
@@ -213,7 +213,7 @@ def test_a_request_to_a_job_that_ends_before_its_window_is_answered(tmp_path: Pa
 
 def test_the_command_starts_without_torch(tmp_path: Path) -> None:
     program = (
-        "import sys\nfrom pathlib import Path\nfrom harness.trigger import trigger\n"
+        "import sys\nfrom pathlib import Path\nfrom harness.commands.trigger import trigger\n"
         "try: trigger(Path('nowhere'), steps=None, with_stack=False, memory=False, timeout_s=1)\n"
         "except Exception: print([name for name in ('torch', 'hydra', 'tensorboard') if name in sys.modules])"
     )

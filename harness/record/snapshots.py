@@ -9,7 +9,7 @@ import torch
 
 from harness.files import atomic_write
 from harness.report import markdown
-from harness.report.snapshot import snapshot_section
+from harness.report.sections.snapshot import snapshot_section
 from harness.report.units import size
 from harness.trace.snapshot import SnapshotError, read_snapshot
 

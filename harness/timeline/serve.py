@@ -84,7 +84,7 @@ def serve(
 
 
 def _chosen(path: Path, window: int | None) -> Window:
-    from harness.report.overview import newest
+    from harness.report.sections.overview import newest
 
     found = find(path)
     run = newest(found) if isinstance(found, list) else found

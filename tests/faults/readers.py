@@ -98,8 +98,8 @@ def a_window(folder: Path) -> None:
 
 def read_findings(folder: Path) -> None:
     """As ``harness report`` and ``harness runs`` do, and ``harness compare`` with another one's."""
-    from harness.compare import run as compare
-    from harness.report import report
+    from harness.commands.compare import run as compare
+    from harness.commands.report import report
     from harness.runs import collect
 
     def shown(call: Callable[[], object]) -> None:
@@ -244,7 +244,7 @@ def a_snapshot(folder: Path) -> None:
 
 def read_snapshot(folder: Path) -> None:
     """As ``harness report`` shows it."""
-    from harness.report.snapshot import snapshot_section
+    from harness.report.sections.snapshot import snapshot_section
     from harness.trace.snapshot import read_snapshot as read_one
 
     snapshot_section(read_one(folder / "oom.pickle"), "memory")

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from harness.report import terminal
 from harness.report.document import Section
-from harness.report.findings import Options, sections
-from harness.report.picture import picture
+from harness.report.sections.findings import Options, sections
+from harness.report.sections.picture import picture
 from harness.trace import Trace, WindowReport, analyze_rank, read
 from tests.in_process import in_process
 from tests.trace.conftest import recorded

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from harness.report import markdown
 from harness.report.document import Column, Facts, Numbered, Paragraph, Section, Table, name
-from harness.report.overview import trend
-from harness.report.picture import picture
-from harness.report.ranks import ranks_sections
+from harness.report.sections.overview import trend
+from harness.report.sections.picture import picture
+from harness.report.sections.ranks import ranks_sections
 from harness.report.units import bar, duration, printable, rate, shapes, share, shorten, size
 from harness.trace import WindowReport
 from harness.trace.schema import Rank, Ranks

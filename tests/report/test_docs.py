@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.matmul_figure import AXIS, TITLE, markdown, matmul_point
 from harness.errors import UsageError
-from harness.report.figure import svg
+from harness.report.figure.axes import svg
 from harness.trace import thresholds
 from harness.trace.schema import VerdictLabel
 from tests.trace.conftest import recorded

@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from rich.cells import cell_len
 
-from harness.report.findings import Options
-from harness.report.operators import OLD_NAMES, SORT_KEYS, sorted_rows
+from harness.report.sections.findings import Options
+from harness.report.sections.operators import OLD_NAMES, SORT_KEYS, sorted_rows
 from harness.trace import WindowReport
 from tests.in_process import Run
 from tests.report.conftest import analyzed, drawn, section

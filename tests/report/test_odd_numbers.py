@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.compare import run as compare
-from harness.report import report
+from harness.commands.compare import run as compare
+from harness.commands.report import report
 from harness.report.find import find
 from harness.trace import WindowReport, analyze, read
 from tests.trace.corpus import GOOD

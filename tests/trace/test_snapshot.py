@@ -114,7 +114,7 @@ DAMAGED = f"""
 import resource, sys
 from pathlib import Path
 from harness.report import markdown
-from harness.report.snapshot import snapshot_section
+from harness.report.sections.snapshot import snapshot_section
 from harness.trace.snapshot import SnapshotError, read_snapshot
 resource.setrlimit(resource.RLIMIT_AS, ({MEMORY}, {MEMORY}))
 for line in sys.stdin:
@@ -185,6 +185,6 @@ def test_without_a_device_there_is_nothing_to_write(tmp_path: Path) -> None:
 
 
 def test_reading_one_loads_no_torch() -> None:
-    program = "import sys, harness.trace.snapshot, harness.report.snapshot; print('torch' in sys.modules)"
+    program = "import sys, harness.trace.snapshot, harness.report.sections.snapshot; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from harness.board.changes import Change
 from harness.report import markdown
 from harness.report.document import Block, Cell, Column, Facts, Paragraph, Section, Table, text
-from harness.report.findings import verdict_section
-from harness.report.operators import operator_section
-from harness.report.overview import trend
-from harness.report.ranks import ranks_sections
+from harness.report.sections.findings import verdict_section
+from harness.report.sections.operators import operator_section
+from harness.report.sections.overview import trend
+from harness.report.sections.ranks import ranks_sections
 from harness.report.units import duration, share, size
 from harness.trace.figures import busiest
 from harness.trace.schema import WindowReport

@@ -9,7 +9,7 @@ import msgspec
 
 from harness.board.tab.places import Window
 from harness.board.tab.summaries import report_of
-from harness.report.device import REASON
+from harness.report.sections.device import REASON
 from harness.trace.figures import busiest, operator_times, parts_of_step
 from harness.trace.schema import WindowReport
 

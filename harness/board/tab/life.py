@@ -11,7 +11,7 @@ from harness.board.changes import Change, Changes
 from harness.board.events.points import Points
 from harness.board.tab.places import Places, Run, Window
 from harness.board.tab.summaries import decoded
-from harness.report.device import REASON
+from harness.report.sections.device import REASON
 from harness.trace.schema import IdleCause, WindowReport
 from harness.web.answers import why
 

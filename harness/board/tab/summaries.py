@@ -11,7 +11,7 @@ from harness.board.tab.places import Window
 from harness.errors import UsageError
 from harness.files import read_regular
 from harness.publish.staging import FINDINGS
-from harness.report.overview import Glance
+from harness.report.sections.overview import Glance
 from harness.trace.schema import SCHEMA_VERSION, WindowReport
 from harness.web.answers import why
 from harness.web.disk import is_inside

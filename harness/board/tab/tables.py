@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from harness.report.device import REASON
+from harness.report.sections.device import REASON
 from harness.report.units import shapes
 from harness.trace.schema import Kernel, Operator, WindowReport
 

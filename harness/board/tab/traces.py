@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.board.tab.places import Places, Window
 from harness.board.tab.summaries import Unreadable, report_of
-from harness.report.device import REASON
+from harness.report.sections.device import REASON
 from harness.trace import Trace, TraceError, WindowReport, analyze, read
 from harness.trace.figures import busiest
 from harness.trace.measure.memory import memory_over_time

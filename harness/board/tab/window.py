@@ -12,8 +12,8 @@ from harness.board.tab import tables
 from harness.board.tab.document import sections
 from harness.board.tab.places import Places, Window
 from harness.board.tab.summaries import Summaries, Summary, report_of
-from harness.report import device, findings, memory
-from harness.report.ranks import ranks_sections, straggler_sentence
+from harness.report.sections import device, findings, memory
+from harness.report.sections.ranks import ranks_sections, straggler_sentence
 from harness.trace.schema import DeviceTime, WindowReport
 
 SMALL_TABLE = 100

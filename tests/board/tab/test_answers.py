@@ -11,7 +11,7 @@ import pytest
 
 from harness.board.events.points import Points
 from harness.board.tab.assets import bundle, curves_only
-from harness.report.ranks import straggler_sentence
+from harness.report.sections.ranks import straggler_sentence
 from harness.report.units import duration
 from harness.trace import WindowReport, read
 from harness.trace.measure.memory import memory_over_time

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import UsageError
-from harness.report.canvas import Canvas, Png, Svg
+from harness.report.figure.canvas import Canvas, Png, Svg
 from harness.report.find import Run, Window, find
 from harness.report.units import duration
 from harness.trace import WindowReport

@@ -98,7 +98,7 @@ def run(
 
 
 def _show(found: Comparison, limit: float | None, rows: int, format: Format) -> None:
-    from harness.compare.sections import sections
+    from harness.report.sections.comparison import sections
 
     document = sections(found, limit, rows)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -114,7 +114,7 @@ def _show(found: Comparison, limit: float | None, rows: int, format: Format) -> 
 
 
 def _gate(found: Comparison, limit: float) -> Gate:
-    from harness.compare.sections import doubt, sentence
+    from harness.report.sections.comparison import doubt, sentence
 
     grown = regressions(found, limit)
     named = [f"  {sentence(row)}" for row in culprits(found)] if any(row.group == "step" for row in grown) else []

@@ -6,14 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from harness.report.device import (
-    copies_section,
-    device_section,
-    idle_section,
-    kernels_section,
-    roofline_section,
-    serialization_section,
-)
 from harness.report.document import (
     Block,
     Cell,
@@ -31,9 +23,17 @@ from harness.report.document import (
     text,
     without,
 )
-from harness.report.memory import memory_section
-from harness.report.operators import operator_section
-from harness.report.ranks import ranks_sections, straggler_sentence
+from harness.report.sections.device import (
+    copies_section,
+    device_section,
+    idle_section,
+    kernels_section,
+    roofline_section,
+    serialization_section,
+)
+from harness.report.sections.memory import memory_section
+from harness.report.sections.operators import operator_section
+from harness.report.sections.ranks import ranks_sections, straggler_sentence
 from harness.report.styles import verdict_style
 from harness.report.units import bar, duration, share, size
 from harness.trace.passed_over import in_words
@@ -66,7 +66,7 @@ class Options:
     """What the reader asked to see."""
 
     sort_by: str | None = None
-    """A name of :data:`harness.report.operators.SORT_KEYS`; None for the default."""
+    """A name of :data:`harness.report.sections.operators.SORT_KEYS`; None for the default."""
     by_shape: bool = False
     rows: int = 15
     """Of every long table."""

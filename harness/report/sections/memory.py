@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from harness.report.document import Block, Column, Facts, Paragraph, Section, Table, name, numbered
-from harness.report.operators import grouped, label
+from harness.report.sections.operators import grouped, label
 from harness.report.units import duration, size
 from harness.trace.schema import MemoryPool, Operator, WindowReport
 

@@ -1,0 +1,1 @@
+"""What each command does, a file a command: parses, calls, prints."""
