@@ -16,7 +16,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from harness.run import find_runs, read_manifest, windows
+from harness.logdir.run import find_runs, read_manifest, windows
 from harness.trace import analyze, read
 
 JOBS = (

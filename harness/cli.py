@@ -93,7 +93,7 @@ def runs(
     """List runs, newest first, or one sweep: status, steps, loss, throughput, windows."""
     import msgspec
 
-    from harness.runs import collect, show, show_sweep, sweep_rows
+    from harness.logdir.rows import collect, show, show_sweep, sweep_rows
 
     asked = None if sweep == NEWEST else sweep
     if figure is not None:

@@ -20,14 +20,14 @@ from harness.checkpoint import Checkpoints
 from harness.config import Config, SlowConfig
 from harness.distributed.world import World
 from harness.errors import UsageError
+from harness.logdir.rows import PEAK_OF_JOB
+from harness.logdir.run import CHECKPOINTS, HYDRA, RunDirectory
 from harness.publish import Staging
 from harness.publish.retention import Keep, parse_bytes, parse_seconds
 from harness.record import Profiler, PublishedWindow, Schedule, TraceOptions
 from harness.record.slow import SlowSteps
 from harness.record.snapshots import MemorySnapshots
 from harness.record.spans import set_nvtx
-from harness.run import CHECKPOINTS, HYDRA, RunDirectory
-from harness.runs import PEAK_OF_JOB
 from harness.tasks import Task
 from harness.trainer import Summary, Trainer
 

@@ -25,7 +25,7 @@ from harness import console, overrides
 from harness.credentials import MASK
 from harness.errors import UsageError
 from harness.files import TEMPORARY, read_regular, sync_folder
-from harness.run import HYDRA, MANIFEST, Manifest, read_manifest
+from harness.logdir.run import HYDRA, MANIFEST, Manifest, read_manifest
 
 OVERRIDES = "overrides.yaml"
 NEVER_KEPT = {"resume", "sweep"}

@@ -19,8 +19,8 @@ import msgspec
 from harness import overrides, resume
 from harness.errors import UsageError
 from harness.files import atomic_write, read_regular, remove_leftovers
-from harness.run import MANIFEST, Manifest, read_manifest
-from harness.runs import peak_mib
+from harness.logdir.rows import peak_mib
+from harness.logdir.run import MANIFEST, Manifest, read_manifest
 
 SUFFIX = ".sweep.json"
 HYDRAS_OWN = "multirun.yaml"

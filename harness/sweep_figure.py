@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from harness.errors import UsageError
+from harness.logdir.rows import Row
 from harness.report.figure.axes import Point, png, point, svg
-from harness.runs import Row
 
 
 def draw(rows: Sequence[Row], path: Path) -> None:

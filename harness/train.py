@@ -31,7 +31,8 @@ from harness.distributed import launch
 from harness.distributed import world as distributed
 from harness.distributed.world import World
 from harness.errors import DivergedError, NotSavedError, UsageError
-from harness.run import (
+from harness.logdir.rows import Row, show_sweep
+from harness.logdir.run import (
     LOG_FILE,
     MANIFEST,
     FollowedRun,
@@ -44,7 +45,6 @@ from harness.run import (
     remove_empty,
     versions,
 )
-from harness.runs import Row, show_sweep
 from harness.summary import show_run
 
 if TYPE_CHECKING:

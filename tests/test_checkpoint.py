@@ -20,7 +20,7 @@ import torch
 
 from harness.checkpoint import Checkpoints, load, random_state, restore_random_state
 from harness.errors import UsageError
-from harness.run import Manifest, RunDirectory, now
+from harness.logdir.run import Manifest, RunDirectory, now
 from tests.launch import tree
 
 

@@ -17,9 +17,9 @@ import msgspec
 
 from harness import console
 from harness.errors import UsageError
-from harness.report.find import Run, Window, find
-from harness.run import MANIFEST, read_manifest
-from harness.runs import throughput
+from harness.logdir.find import Run, Window, find
+from harness.logdir.rows import throughput
+from harness.logdir.run import MANIFEST, read_manifest
 from harness.trace.compare.comparison import Comparison, compare, culprits, regressions, undecided
 from harness.trace.schema import WindowReport
 

@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 
 from harness.errors import UsageError
-from harness.report.find import Run, Window, find
+from harness.logdir.find import Run, Window, find
 
 Format = Literal["table", "markdown", "json"]
 

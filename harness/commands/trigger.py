@@ -8,9 +8,9 @@ from pathlib import Path
 
 from harness import console
 from harness.errors import UsageError
+from harness.logdir.request import Answer, Request, listener, new_request, place, read_answer, withdraw
+from harness.logdir.run import MANIFEST, PROFILE, read_manifest
 from harness.record.schedule import STEPS_AT_MOST
-from harness.request import Answer, Request, listener, new_request, place, read_answer, withdraw
-from harness.run import MANIFEST, PROFILE, read_manifest
 
 LOOK_S = 0.2
 """Between two looks at the run directory."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from harness.files import read_regular
-from harness.run import step_of_window
+from harness.logdir.run import step_of_window
 
 GIB = 1024**3
 

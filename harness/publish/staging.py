@@ -25,8 +25,8 @@ import msgspec
 from harness import locks
 from harness.files import read_regular, regular_descriptor
 from harness.locks import Lock
+from harness.logdir.run import PROFILE, step_of_window
 from harness.publish.job import Job
-from harness.run import PROFILE, step_of_window
 
 FINDINGS = "window.json"
 TRACE_SUFFIX = ".pt.trace.json"

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from harness.files import read_regular
+from harness.logdir.run import step_of_window
 from harness.publish.staging import FINDINGS
-from harness.run import step_of_window
 
 GRACE_S = 60.0
 """A job that has run for less is not held to its budget: a percentage of a minute is less than one window costs, and

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.credentials import HOW, has_secret
+from harness.logdir.run import windows
 from harness.publish import Job, Keep, PublishedWindow, Publisher, Staging
 from harness.publish.ranks import Handover, RankStaging
 from harness.record.ensemble import Ensemble
 from harness.record.recording import Place, Recording
-from harness.run import windows
 
 log = logging.getLogger(__name__)
 

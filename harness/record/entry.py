@@ -14,8 +14,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness import request
 from harness.locks import Lock
+from harness.logdir import request
 from harness.publish.staging import Staging
 from harness.record.schedule import Schedule
 

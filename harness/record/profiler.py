@@ -20,6 +20,7 @@ import msgspec
 from torch.profiler import ProfilerActivity
 
 from harness.files import atomic_write
+from harness.logdir.run import MANIFEST, PASSED_OVER
 from harness.publish import Keep, PublishedWindow
 from harness.publish.staging import Staging, window_name
 from harness.record import entry, process, remarks, spans
@@ -34,7 +35,6 @@ from harness.record.schedule import Schedule, Window
 from harness.record.slow import SlowSteps
 from harness.record.snapshots import MemorySnapshots
 from harness.record.trigger import Demand, Trigger
-from harness.run import MANIFEST, PASSED_OVER
 from harness.trace.passed_over import BUDGET, OTHER, PUBLISHER, in_words
 
 log = logging.getLogger(__name__)

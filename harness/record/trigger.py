@@ -13,12 +13,12 @@ from typing import Literal
 
 import msgspec
 
-from harness import request
+from harness.logdir import request
+from harness.logdir.request import Answer, Request
 from harness.publish.staging import window_name
 from harness.record.entry import Claim
 from harness.record.recording import TraceOptions
 from harness.record.schedule import STEPS_AT_MOST, Schedule, Window
-from harness.request import Answer, Request
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Demand:
 
 
 class Trigger:
-    """Hears requests in a run directory; see :mod:`harness.request`.
+    """Hears requests in a run directory; see :mod:`harness.logdir.request`.
 
     Args:
         run: The run directory; made if it is not there.

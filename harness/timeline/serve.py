@@ -14,7 +14,7 @@ from werkzeug.serving import ThreadedWSGIServer
 
 from harness import console
 from harness.errors import UsageError
-from harness.report.find import Run, Window, find
+from harness.logdir.find import Run, Window, find
 from harness.timeline.app import MOUNT, Resolve, TimelineApp
 from harness.timeline.cache import Cache
 from harness.web.connections import Bounded, Handler

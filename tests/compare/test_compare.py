@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from harness.run import MANIFEST, Manifest
+from harness.logdir.run import MANIFEST, Manifest
 from harness.trace import WindowReport, analyze, read
 from harness.trace.compare.comparison import Comparison
 from tests.in_process import Run, in_process

@@ -100,7 +100,7 @@ def read_findings(folder: Path) -> None:
     """As ``harness report`` and ``harness runs`` do, and ``harness compare`` with another one's."""
     from harness.commands.compare import run as compare
     from harness.commands.report import report
-    from harness.runs import collect
+    from harness.logdir.rows import collect
 
     def shown(call: Callable[[], object]) -> None:
         """Its output goes nowhere."""
@@ -146,8 +146,8 @@ def _tab(folder: Path) -> Any:
 def read_manifest(folder: Path) -> None:
     """As ``harness runs`` does, which shows what it cannot read, and whoever asks for this one run."""
     from harness import console
-    from harness.run import read_manifest as read_one
-    from harness.runs import collect, show
+    from harness.logdir.rows import collect, show
+    from harness.logdir.run import read_manifest as read_one
 
     rows = list(collect(folder / "logs"))
     with console.out.capture():
@@ -265,7 +265,7 @@ def other_snapshot(data: bytes, draw: Draw) -> bytes:
 def a_request(folder: Path) -> None:
     import msgspec
 
-    from harness import request
+    from harness.logdir import request
 
     run = folder / RUN
     run.mkdir(parents=True)
@@ -279,7 +279,7 @@ def a_request(folder: Path) -> None:
 
 def read_request(folder: Path) -> None:
     """Both sides, which take what they cannot understand for nothing."""
-    from harness import request
+    from harness.logdir import request
 
     run = folder / RUN
     heard = request.read_request(run)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import locks
-from harness.run import LOCK
+from harness.logdir.run import LOCK
 from tests import reading
 from tests.faults.shim import failing
 from tests.launch import TINY, Command, Launcher, expect_usage_error, python, wait_until, window_every
@@ -29,7 +29,7 @@ SLOW = (
 
 
 def status_of(harness: Launcher, logdir: Path, rules: str) -> str:
-    done = harness.run("runs", str(logdir), "--format", "json", env=failing(rules))
+    done = harness.logdir.run("runs", str(logdir), "--format", "json", env=failing(rules))
     assert done.status == 0, done.text
     (row,) = json.loads(done.out)
     return str(row["status"])

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from harness.logdir.run import find_runs, read_manifest, windows
 from harness.record import Profiler, PublishedWindow, Schedule, TraceOptions
 from harness.record.snapshots import MemorySnapshots
 from harness.record.spans import set_nvtx, span
-from harness.run import find_runs, read_manifest, windows
 from harness.trace.snapshot import read_snapshot
 from harness.train import main
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.run import find_runs, read_manifest, windows
+from harness.logdir.run import find_runs, read_manifest, windows
 from harness.trace import WindowReport
 from tests import reading
 from tests.distributed.test_windows import steps_by_rank

@@ -12,7 +12,7 @@ import pytest
 
 from harness.commands.compare import run as compare
 from harness.commands.report import report
-from harness.report.find import find
+from harness.logdir.find import find
 from harness.trace import WindowReport, analyze, read
 from tests.trace.corpus import GOOD
 
@@ -88,10 +88,10 @@ def test_odd_steps_of_several_ranks_are_read_together(kind: str, tmp_path: Path)
     "name", ["window_" + "9" * 20, "window_" + "1" * 200, "window_²", "window_٣", "window_", "window_-1", "window_1.5"]
 )
 def test_a_folder_whose_name_is_no_windows_is_none(name: str, tmp_path: Path) -> None:
+    from harness.logdir.rows import collect
+    from harness.logdir.run import find_runs, windows
     from harness.publish.retention import Keep, Retention
     from harness.record.budget import account_of
-    from harness.run import find_runs, windows
-    from harness.runs import collect
 
     run = tmp_path / "logs" / "run"
     for folder in (name, "window_00000007"):

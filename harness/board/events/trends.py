@@ -10,8 +10,8 @@ from typing import Any, Protocol
 from harness.board.changes import Change, Changes
 from harness.board.events.points import HEADLINE, Points
 from harness.board.events.text import changes_text, findings_text
-from harness.report.find import findings_of
-from harness.run import windows
+from harness.logdir.find import findings_of
+from harness.logdir.run import windows
 from harness.trace.schema import WindowReport
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.run import PROFILE, step_of_window
+from harness.logdir.run import PROFILE, step_of_window
 from harness.web.disk import is_inside, printable
 
 TRACE = re.compile(r"(.*?)(?:\.(\d+))?\.pt\.trace\.json(?:\.gz)?")

@@ -25,7 +25,7 @@ from harness.board.official.parser import Answer
 from harness.board.official.profiles import Profiles
 from harness.board.official.ranks import EVERY_RANK, compared
 from harness.errors import UsageError
-from harness.run import PROFILE, step_of_window
+from harness.logdir.run import PROFILE, step_of_window
 from harness.timeline.app import TimelineApp
 from harness.web.answers import answering, sent
 from harness.web.disk import printable

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import UsageError
+from harness.logdir.find import TRACE_SUFFIXES
+from harness.logdir.run import MANIFEST, PROFILE, step_of_window
 from harness.publish.staging import FINDINGS
-from harness.report.find import TRACE_SUFFIXES
-from harness.run import MANIFEST, PROFILE, step_of_window
 from harness.web.disk import is_inside, printable
 
 KNOWN_FOR_S = 1.0

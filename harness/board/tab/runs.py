@@ -7,7 +7,7 @@ import msgspec
 from harness.board.tab.places import Places, Run
 from harness.board.tab.summaries import Summaries, Summary
 from harness.errors import UsageError
-from harness.run import Manifest, read_manifest
+from harness.logdir.run import Manifest, read_manifest
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):

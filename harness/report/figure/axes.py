@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import UsageError
+from harness.logdir.find import Run, Window, find
 from harness.report.figure.canvas import Canvas, Png, Svg
-from harness.report.find import Run, Window, find
 from harness.report.units import duration
 from harness.trace import WindowReport
 

@@ -9,9 +9,9 @@ import msgspec
 
 from harness.errors import UsageError
 from harness.files import read_regular
+from harness.logdir.find import Run
+from harness.logdir.find import Window as Place
 from harness.report.document import Block, Cell, Column, Paragraph, Section, Styled, Table, name, text, without
-from harness.report.find import Run
-from harness.report.find import Window as Place
 from harness.report.styles import verdict_style
 from harness.report.units import duration, share
 from harness.trace.schema import SCHEMA_VERSION, DeviceTime, StepTime, Verdict, Window, WindowReport

@@ -12,8 +12,8 @@ import msgspec
 
 from harness.errors import UsageError
 from harness.files import read_regular
+from harness.logdir.run import MANIFEST, PROFILE, step_of_window
 from harness.publish.staging import FINDINGS
-from harness.run import MANIFEST, PROFILE, step_of_window
 from harness.trace import Trace, TraceError, WindowReport, analyze_rank, analyze_window, read
 from harness.trace.schema import SCHEMA_VERSION
 

@@ -15,8 +15,8 @@ from rich.table import Table
 from harness import console
 from harness.errors import UsageError
 from harness.files import read_regular
-from harness.request import listener
-from harness.run import MANIFEST, PASSED_OVER, Manifest, find_runs, read_manifest, step_of_window, windows
+from harness.logdir.request import listener
+from harness.logdir.run import MANIFEST, PASSED_OVER, Manifest, find_runs, read_manifest, step_of_window, windows
 from harness.trace.passed_over import in_words
 from harness.trace.schema import VerdictLabel
 
@@ -280,7 +280,7 @@ def _passed_over(path: Path, by_then: dict[str, int]) -> dict[str, int]:
 
 def _row_of_own_loop(path: Path, logdir: Path) -> Row:
     """Of windows that no ``harness train`` has recorded: what the newest one's findings say."""
-    from harness.report.find import findings_of
+    from harness.logdir.find import findings_of
 
     recorded = windows(path)
     newest = findings_of(recorded[-1])

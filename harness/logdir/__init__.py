@@ -1,0 +1,1 @@
+"""What lies on disk, known in one place: names, scanner, runs, windows, and who reads them."""
