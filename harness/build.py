@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from harness import targets
-from harness.config import Config, Precision, StrategyKind
+from harness.config import targets
+from harness.config.schema import Config, Precision, StrategyKind
 from harness.data import Loader, facts
 from harness.distributed import world as distributed
 from harness.distributed.strategy import Replicated, Sharded, Strategy, checkpoint_activations, find_blocks

@@ -11,13 +11,13 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from harness import build, console, credentials, resume, targets
-from harness import config as schema
+from harness import build, console, credentials, resume
 from harness.board.events.logger import Logger, NoLogger
 from harness.board.events.points import HEADLINE
 from harness.board.events.trends import Trends
 from harness.checkpoint import Checkpoints
-from harness.config import Config, SlowConfig
+from harness.config import schema, targets
+from harness.config.schema import Config, SlowConfig
 from harness.distributed.world import World
 from harness.errors import UsageError
 from harness.logdir.rows import PEAK_OF_JOB

@@ -25,8 +25,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from harness import completion, console, credentials, misspelt, overrides, resume, sweep, sweep_figure
-from harness import config as schema
+from harness import completion, console, credentials, overrides, resume, sweep, sweep_figure
+from harness.config import misspelt, schema
 from harness.distributed import launch
 from harness.distributed import world as distributed
 from harness.distributed.world import World

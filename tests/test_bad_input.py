@@ -21,7 +21,7 @@ def train(harness: Launcher, cwd: Path, *overrides: str) -> Ended:
     chosen = {text.partition("=")[0] for text in overrides}
     groups = {key for key in chosen if "." not in key}
     tiny = [text for text in TINY if text.partition("=")[0] not in chosen and text.split(".")[0] not in groups]
-    return harness.logdir.run("train", *tiny, *overrides, "logdir=logs", cwd=cwd)
+    return harness.run("train", *tiny, *overrides, "logdir=logs", cwd=cwd)
 
 
 MISTAKES: dict[str, tuple[list[str], list[str]]] = {
@@ -143,7 +143,7 @@ def test_several_mistakes_are_told_together(harness: Launcher, tmp_path: Path) -
 def test_a_logdir_that_cannot_be_written_is_named(place: str, harness: Launcher, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     logdir = {"a file": "file", "below a file": "file/logs", "no folder of one's own": "/proc/logs"}[place]
-    done = harness.logdir.run("train", *TINY, f"logdir={logdir}", cwd=tmp_path)
+    done = harness.run("train", *TINY, f"logdir={logdir}", cwd=tmp_path)
     expect_usage_error(done, logdir, "choose another logdir")
     assert tree(tmp_path) == ["file"]
     assert (tmp_path / "file").read_text() == "mine"
@@ -194,7 +194,7 @@ def test_pictures_of_several_sizes_and_modes_are_no_mistake(harness: Launcher, t
 def test_a_disk_that_fills_with_checkpoints_ends_nothing_but_its_last_one_is_missed(
     harness: Launcher, small_disk: Path, tmp_path: Path
 ) -> None:
-    done = harness.logdir.run(
+    done = harness.run(
         "train",
         *(text for text in TINY if not text.startswith(("model.hidden", "trainer.max_steps", "checkpoint"))),
         *("model.hidden=[500]", "trainer.max_steps=20", "checkpoint.every=1", "checkpoint.keep=99"),

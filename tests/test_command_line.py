@@ -45,7 +45,7 @@ def by_directory(logdir: Path) -> dict[str, str]:
     ids=" ".join,
 )
 def test_a_flag_answers_and_runs_nothing(flags: list[str], words: list[str], harness: Launcher, tmp_path: Path) -> None:
-    done = harness.logdir.run("train", *flags, cwd=tmp_path)
+    done = harness.run("train", *flags, cwd=tmp_path)
     assert done.status == 0, done.text
     for word in words:
         assert word in done.out, done.text
@@ -57,7 +57,7 @@ def test_a_folder_of_ones_own_adds_groups_and_experiments(harness: Launcher, tmp
     (tmp_path / "mine" / "experiment" / "quick.yaml").write_text(
         "# @package _global_\ndefaults:\n  - override /model: mlp\nname: quick\ntrainer:\n  max_steps: 2\n"
     )
-    done = harness.logdir.run(
+    done = harness.run(
         "train", "--config-dir", "mine", "experiment=quick", "profiler=none", "logdir=logs", cwd=tmp_path
     )
     assert done.status == 0, done.text
@@ -158,7 +158,7 @@ def test_joblib_runs_several_jobs_at_a_time_and_reports_the_one_that_fails(harne
 
 def test_an_experiment_sweeps_by_itself(harness: Launcher, tmp_path: Path) -> None:
     tiny = ("trainer.device=cpu", "trainer.threads=1", "trainer.max_steps=2", "profiler=none", "data.train.size=4,8")
-    done = harness.logdir.run("train", "-m", "experiment=matmul_sweep", *tiny, "logdir=logs", cwd=tmp_path)
+    done = harness.run("train", "-m", "experiment=matmul_sweep", *tiny, "logdir=logs", cwd=tmp_path)
     assert done.status == 0, done.text
     names = sorted(path.parent.name[25:] for path in (tmp_path / "logs").glob("matmul_sweep/*/run.json"))
     assert names == ["000_data.train.size=4", "001_data.train.size=8"]
@@ -217,7 +217,7 @@ def test_tab_completes_commands_groups_and_options_in_bash(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("shell", ["fish", ""])
 def test_a_shell_without_completion_is_told(shell: str, harness: Launcher) -> None:
-    expect_usage_error(harness.logdir.run("train", "-sc", f"install={shell}"), "bash and zsh")
+    expect_usage_error(harness.run("train", "-sc", f"install={shell}"), "bash and zsh")
 
 
 def test_a_terminal_shows_a_bar(harness: Launcher, tmp_path: Path) -> None:

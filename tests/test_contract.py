@@ -65,9 +65,7 @@ def test_a_model_trains_on_the_data_that_fits_it(
         overrides.append("data.eval._target_=made.cifar10")
     if model == "matmul":
         overrides.append("optimizer=none")
-    done = harness.logdir.run(
-        "train", *COMMON, *overrides, *window_every(1, 1, 2, 1), f"logdir={tmp_path}/logs", cwd=cwd
-    )
+    done = harness.run("train", *COMMON, *overrides, *window_every(1, 1, 2, 1), f"logdir={tmp_path}/logs", cwd=cwd)
 
     assert done.status == 0, done.text
     run = reading.only_run(tmp_path / "logs")
@@ -104,7 +102,7 @@ def test_what_does_not_fit_together_is_one_error_before_anything_is_written(
     model: str, data: str, harness: Launcher, cwd: Path, tmp_path: Path
 ) -> None:
     overrides = [f"model={model}", *MODELS[model], f"data={data}", *DATA[data]]
-    done = harness.logdir.run("train", *COMMON, *overrides, f"logdir={tmp_path}/logs", cwd=cwd)
+    done = harness.run("train", *COMMON, *overrides, f"logdir={tmp_path}/logs", cwd=cwd)
     expect_usage_error(done, logdir=tmp_path / "logs")
     assert "model" in done.err or "do not fit together" in done.err, done.err
     assert len(done.err.splitlines()) <= 3, done.err
@@ -134,9 +132,7 @@ def test_an_experiment_runs_with_windows(experiment: str, harness: Launcher, cwd
         tiny.append("trainer.max_steps=100")
     if "scheduler" in (ROOT / "conf" / "experiment" / f"{experiment}.yaml").read_text():
         tiny.append("scheduler.warmup_steps=2")
-    done = harness.logdir.run(
-        "train", f"experiment={experiment}", *tiny, *overrides, f"logdir={tmp_path}/logs", cwd=cwd
-    )
+    done = harness.run("train", f"experiment={experiment}", *tiny, *overrides, f"logdir={tmp_path}/logs", cwd=cwd)
     assert done.status == 0, done.text
     run = reading.only_run(tmp_path / "logs")
     assert run.parent.name == experiment
@@ -148,7 +144,7 @@ def test_an_experiment_runs_with_windows(experiment: str, harness: Launcher, cwd
 
 def test_an_experiment_says_what_it_runs_with_and_runs_nothing_when_asked(harness: Launcher, tmp_path: Path) -> None:
     for experiment in EXPERIMENTS:
-        done = harness.logdir.run("train", f"experiment={experiment}", "--cfg", "job", cwd=tmp_path)
+        done = harness.run("train", f"experiment={experiment}", "--cfg", "job", cwd=tmp_path)
         assert done.status == 0, done.text
         assert f"name: {experiment}" in done.out
     assert not list(tmp_path.iterdir())
@@ -209,7 +205,7 @@ def halve(optimizer, every: int):
 
 def test_everything_of_ones_own_comes_in_through_target(harness: Launcher, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PARTS)
-    done = harness.logdir.run(
+    done = harness.run(
         "train",
         *COMMON,
         "trainer.max_steps=60",
@@ -232,7 +228,7 @@ def test_everything_of_ones_own_comes_in_through_target(harness: Launcher, tmp_p
 def test_the_schedule_of_the_readme_leaves_exactly_the_windows_that_torch_names(
     harness: Launcher, tmp_path: Path
 ) -> None:
-    done = harness.logdir.run(
+    done = harness.run(
         "train",
         *("trainer.max_steps=60", "profiler.wait=10", "profiler.warmup=2", "profiler.active=3", "profiler.repeat=3"),
         *("logdir=DIR", "name=check", "trainer.threads=1"),

@@ -58,19 +58,19 @@ def test_the_command_that_a_stopped_run_prints_goes_on_with_it(
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", done.err)
     arguments = command_in(text, "harness train")
     step = reading.manifest(run)["step"]
-    again = harness.logdir.run(*arguments, f"trainer.max_steps={step + 2}", cwd=tmp_path)
+    again = harness.run(*arguments, f"trainer.max_steps={step + 2}", cwd=tmp_path)
     assert again.status == 0, again.text
     assert (reading.manifest(run)["step"], reading.manifest(run)["resumed_from"]) == (step + 2, [step])
     assert len(list(tmp_path.rglob("run.json"))) == 1
 
     # As a shell completes it, which knows nothing of Hydra; and from the folder itself.
-    more = harness.logdir.run("train", f"resume={run}", f"trainer.max_steps={step + 3}", cwd=tmp_path)
+    more = harness.run("train", f"resume={run}", f"trainer.max_steps={step + 3}", cwd=tmp_path)
     assert more.status == 0, more.text
-    here = harness.logdir.run("train", "resume=.", f"trainer.max_steps={step + 4}", cwd=run)
+    here = harness.run("train", "resume=.", f"trainer.max_steps={step + 4}", cwd=run)
     assert here.status == 0, here.text
     assert reading.manifest(run)["step"] == step + 4
 
-    refused = harness.logdir.run("trigger", str(run), cwd=tmp_path)
+    refused = harness.run("trigger", str(run), cwd=tmp_path)
     assert refused.status == 2
     assert command_in(refused.err, "harness train") == arguments
 
@@ -78,12 +78,12 @@ def test_the_command_that_a_stopped_run_prints_goes_on_with_it(
 def test_the_command_that_a_sweep_prints_goes_on_with_it(harness: Launcher, tmp_path: Path) -> None:
     logdir = tmp_path / ODD / "logs"
     given = [*JOB, "trainer.max_steps=4", "optimizer.lr=1e-3,1e-2", "data.eval=null"]
-    done = harness.logdir.run("train", "-m", *given, overrides.assign("logdir", logdir), cwd=tmp_path)
+    done = harness.run("train", "-m", *given, overrides.assign("logdir", logdir), cwd=tmp_path)
     assert done.status == 0, done.text
     runs = sorted(path.parent for path in logdir.glob("*/*/run.json"))
     (runs[1] / "run.json").write_text(json.dumps(reading.manifest(runs[1]) | {"status": "interrupted"}))
-    said = harness.logdir.run("runs", str(logdir), "--sweep", cwd=tmp_path)
-    again = harness.logdir.run(*command_in(said.out, "harness train"), "trainer.max_steps=6", cwd=tmp_path)
+    said = harness.run("runs", str(logdir), "--sweep", cwd=tmp_path)
+    again = harness.run(*command_in(said.out, "harness train"), "trainer.max_steps=6", cwd=tmp_path)
     assert again.status == 0, again.text
     assert reading.manifest(runs[1])["step"] == 6
     assert "1 of 2" not in again.out
@@ -95,11 +95,11 @@ def test_the_command_that_a_sweep_prints_goes_on_with_it(harness: Launcher, tmp_
 def test_several_ranks_train_and_go_on_where_the_path_is_odd(harness: Launcher, tmp_path: Path) -> None:
     logdir = tmp_path / ODD
     several = [*JOB, "trainer.max_steps=4", "data.eval=null", "trainer.devices=2"]
-    done = harness.logdir.run("train", *several, overrides.assign("logdir", logdir), cwd=tmp_path)
+    done = harness.run("train", *several, overrides.assign("logdir", logdir), cwd=tmp_path)
     assert done.status == 0, done.text
     (run,) = [path.parent for path in tmp_path.rglob("run.json")]
     assert run.is_relative_to(logdir)
-    again = harness.logdir.run("train", overrides.assign("resume", run), "trainer.max_steps=6", cwd=tmp_path)
+    again = harness.run("train", overrides.assign("resume", run), "trainer.max_steps=6", cwd=tmp_path)
     assert again.status == 0, again.text
     assert (reading.manifest(run)["step"], reading.manifest(run)["world_size"]) == (6, 2)
 
@@ -144,11 +144,11 @@ def test_an_empty_resume_starts_a_run_of_its_own() -> None:
 
 
 def test_overrides_stand_together_wherever_the_flags_are(harness: Launcher, tmp_path: Path) -> None:
-    done = harness.logdir.run("train", *JOB, "trainer.max_steps=4", "data.eval=null", "logdir=logs", cwd=tmp_path)
+    done = harness.run("train", *JOB, "trainer.max_steps=4", "data.eval=null", "logdir=logs", cwd=tmp_path)
     assert done.status == 0, done.text
     run = reading.only_run(tmp_path / "logs")
     (tmp_path / "conf").mkdir()
-    again = harness.logdir.run("train", "--config-dir", "conf", f"resume={run}", "trainer.max_steps=6", cwd=tmp_path)
+    again = harness.run("train", "--config-dir", "conf", f"resume={run}", "trainer.max_steps=6", cwd=tmp_path)
     assert again.status == 0, again.text
     assert reading.manifest(run)["step"] == 6
-    expect_usage_error(harness.logdir.run("train", f"resume={run}", "trainer.max_steps=6", cwd=tmp_path), "step 6 of 6")
+    expect_usage_error(harness.run("train", f"resume={run}", "trainer.max_steps=6", cwd=tmp_path), "step 6 of 6")

@@ -164,11 +164,14 @@ def test_no_arrow_points_back() -> None:
 @pytest.mark.parametrize(
     ("below", "above"),
     [
-        ("harness.record", ["harness.trainer", "harness.train", "harness.cli", "harness.data", "harness.config"]),
+        (
+            "harness.record",
+            ["harness.trainer", "harness.train", "harness.cli", "harness.data", "harness.config.schema"],
+        ),
         ("harness.trace", ["harness.record", "harness.board", "harness.trainer", "harness.train", "harness.cli"]),
-        ("harness.trainer", ["harness.job", "harness.train", "harness.cli", "harness.config"]),
+        ("harness.trainer", ["harness.job", "harness.train", "harness.cli", "harness.config.schema"]),
         ("harness.job", ["harness.train", "harness.cli"]),
-        ("harness.data", ["harness.trainer", "harness.train", "harness.config"]),
+        ("harness.data", ["harness.trainer", "harness.train", "harness.config.schema"]),
         ("harness.train", ["harness.cli"]),
     ],
 )

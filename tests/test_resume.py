@@ -57,7 +57,7 @@ def job(*overrides: str) -> list[str]:
 
 
 def train(harness: Launcher, cwd: Path, *overrides: str) -> Ended:
-    return harness.logdir.run(*job(*overrides), cwd=cwd)
+    return harness.run(*job(*overrides), cwd=cwd)
 
 
 def start(harness: Launcher, cwd: Path, *overrides: str) -> Command:
@@ -65,7 +65,7 @@ def start(harness: Launcher, cwd: Path, *overrides: str) -> Command:
 
 
 def resume(harness: Launcher, run: Path, *overrides: str) -> Ended:
-    return harness.logdir.run("train", f"resume={run}", *overrides, cwd=run.parents[2])
+    return harness.run("train", f"resume={run}", *overrides, cwd=run.parents[2])
 
 
 def final_model(run: Path, step: int) -> dict[str, torch.Tensor]:
@@ -136,7 +136,7 @@ def test_the_curve_of_a_run_that_was_stopped_between_two_points_has_the_same_poi
         if ranks > 1:
             jobs.train(harness, ranks, *arguments, cwd=tmp_path)
         else:
-            done = harness.logdir.run("train", *arguments, cwd=tmp_path)
+            done = harness.run("train", *arguments, cwd=tmp_path)
             assert done.status == 0, done.text
 
     run(*job(*overrides, "trainer.max_steps=15")[1:], "logdir=whole")
@@ -302,7 +302,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(harness: Launcher, tmp_path: Pat
     run = training(command, tmp_path / "parts")
     command.signal(signal.SIGTERM)
     assert command.wait(30).status == 143
-    done = harness.logdir.run("train", f"resume={run}", cwd=tmp_path)
+    done = harness.run("train", f"resume={run}", cwd=tmp_path)
     assert done.status == 0, done.text
     assert_same_outcome(run, reading.only_run(tmp_path / "whole"), 30)
 
@@ -334,7 +334,7 @@ def test_a_second_signal_stops_at_once(harness: Launcher, tmp_path: Path) -> Non
     command.signal(signal.SIGTERM)
     assert command.wait(5).status == 143
     assert reading.manifest(run)["status"] == "running", "nothing more was written"
-    assert '"killed"' in harness.logdir.run("runs", str(logdir), "--format", "json").out
+    assert '"killed"' in harness.run("runs", str(logdir), "--format", "json").out
 
 
 def test_two_processes_never_train_in_one_run(harness: Launcher, tmp_path: Path) -> None:
@@ -343,7 +343,7 @@ def test_two_processes_never_train_in_one_run(harness: Launcher, tmp_path: Path)
     command = start(harness, tmp_path, *overrides, f"logdir={logdir}")
     run = training(command, logdir)
     hold.write_text("")
-    second = harness.logdir.run("train", f"resume={run}", cwd=tmp_path)
+    second = harness.run("train", f"resume={run}", cwd=tmp_path)
     expect_usage_error(second, str(run), "another process")
     hold.unlink()
     first = command.wait(60)
@@ -402,7 +402,7 @@ def test_resume_of_what_is_no_run_is_refused(what: str, harness: Launcher, tmp_p
             run.mkdir(parents=True)
             (run / "run.json").write_text('{"id": "a/b", "sta')
     before = tree(tmp_path)
-    done = harness.logdir.run("train", f"resume={run}", cwd=tmp_path)
+    done = harness.run("train", f"resume={run}", cwd=tmp_path)
     expect_usage_error(done, str(run))
     assert tree(tmp_path) == before
 
@@ -413,7 +413,7 @@ def test_a_finished_run_goes_on_from_anywhere_when_it_is_given_more_steps(
     run = tmp_path / "moved" / "experiment" / "run"
     shutil.copytree(finished, run)
     relative = os.path.relpath(run, tmp_path / "moved")
-    done = harness.logdir.run("train", f"resume={relative}/", "trainer.max_steps=5", cwd=tmp_path / "moved")
+    done = harness.run("train", f"resume={relative}/", "trainer.max_steps=5", cwd=tmp_path / "moved")
     assert done.status == 0, done.text
     assert re.search(r"steps +2 in .* s, from 3 to 5 *\n", done.out), "the steps of this life, not of the run's"
     assert sorted(reading.scalars(run, "train/loss")) == [1, 2, 3, 4, 5]

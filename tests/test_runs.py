@@ -15,7 +15,7 @@ from tests.launch import TINY, Launcher, expect_usage_error, wait_until, window_
 
 
 def rows(harness: Launcher, logdir: Path) -> list[dict[str, Any]]:
-    done = harness.logdir.run("runs", str(logdir), "--format", "json")
+    done = harness.run("runs", str(logdir), "--format", "json")
     assert done.status == 0, done.text
     found: list[dict[str, Any]] = json.loads(done.out)
     return found
@@ -62,7 +62,7 @@ def test_a_row_tells_how_a_run_went(harness: Launcher, logs: Path) -> None:
 
 def test_the_table_shows_the_same_to_people(harness: Launcher, logs: Path) -> None:
     run = reading.only_run(logs)
-    done = harness.logdir.run("runs", "logs", cwd=logs.parent)
+    done = harness.run("runs", "logs", cwd=logs.parent)
     assert done.status == 0
     (line,) = (line for line in done.out.splitlines() if run.name in line)
     loss = reading.manifest(run)["metrics"]["train/loss"]
@@ -81,7 +81,7 @@ def test_windows_of_a_loop_of_ones_own_are_a_run_too(harness: Launcher, logs: Pa
     assert row["verdict"] == newest["verdict"]["label"]
     assert row["step_time_ms"] == newest["step_time"]["unprofiled_median_us"] / 1e3
     assert (row["loss"], row["device"], row["error"]) == (None, "cpu", None)
-    (line,) = (line for line in harness.logdir.run("runs", "logs", cwd=logs.parent).out.splitlines() if "mine" in line)
+    (line,) = (line for line in harness.run("runs", "logs", cwd=logs.parent).out.splitlines() if "mine" in line)
     assert line.split() == ["mine", "ended", "6", "2", "cpu-bound"]
 
 
@@ -101,7 +101,7 @@ def test_a_run_that_was_killed_is_said_to_be_and_one_that_runs_to_run(harness: L
     command.signal(signal.SIGKILL)
     command.wait(10)
     assert [row["status"] for row in rows(harness, tmp_path / "logs")] == ["killed"]
-    assert "killed" in harness.logdir.run("runs", "logs", cwd=tmp_path).out
+    assert "killed" in harness.run("runs", "logs", cwd=tmp_path).out
     assert reading.manifest(reading.only_run(tmp_path / "logs"))["status"] == "running", "reading changes nothing"
 
 
@@ -119,7 +119,7 @@ def test_a_run_whose_manifest_is_damaged_is_shown_as_such(content: str, harness:
     assert damaged["status"] == "failed"
     assert str(run / "run.json") in damaged["error"]
     assert damaged["windows"] == 2
-    shown = harness.logdir.run("runs", str(logs))
+    shown = harness.run("runs", str(logs))
     assert shown.status == 0
     assert "small/damaged" in shown.out
     assert "cannot be read" in shown.said
@@ -132,11 +132,11 @@ def test_a_manifest_of_a_newer_version_with_more_in_it_is_read(harness: Launcher
 
 def test_an_error_with_brackets_is_shown_as_it_is(harness: Launcher, logs: Path) -> None:
     another(reading.only_run(logs), "failed", status="failed", error="shape [bold] of [/x] is no [red]")
-    assert "shape [bold] of [/x] is no [red]" in harness.logdir.run("runs", str(logs)).said
+    assert "shape [bold] of [/x] is no [red]" in harness.run("runs", str(logs)).said
 
 
 def test_a_logdir_without_runs_says_how_to_get_one(harness: Launcher, tmp_path: Path) -> None:
-    done = harness.logdir.run("runs", str(tmp_path))
+    done = harness.run("runs", str(tmp_path))
     assert done.status == 0
     assert "no runs" in done.out
     assert "harness train" in done.out
@@ -146,7 +146,7 @@ def test_a_logdir_without_runs_says_how_to_get_one(harness: Launcher, tmp_path: 
 @pytest.mark.parametrize("place", ["away", "file"])
 def test_a_logdir_that_is_none_is_told_with_status_2(place: str, harness: Launcher, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    expect_usage_error(harness.logdir.run("runs", str(tmp_path / place)), str(tmp_path / place))
+    expect_usage_error(harness.run("runs", str(tmp_path / place)), str(tmp_path / place))
 
 
 def test_the_folder_that_is_a_run_itself_will_do(harness: Launcher, logs: Path) -> None:

@@ -39,7 +39,7 @@ def limited(at: int, size: int, **more: object) -> list[str]:
 def test_a_job_whose_last_checkpoint_is_not_on_disk_fails_and_says_what_there_is(
     harness: Launcher, tmp_path: Path
 ) -> None:
-    done = harness.logdir.run("train", *limited(7, BIG_ENOUGH), "logdir=logs", cwd=tmp_path)
+    done = harness.run("train", *limited(7, BIG_ENOUGH), "logdir=logs", cwd=tmp_path)
     assert done.status == 1, done.text
     assert "Traceback" not in done.text
     assert "all saved" not in done.text
@@ -54,7 +54,7 @@ def test_a_job_whose_last_checkpoint_is_not_on_disk_fails_and_says_what_there_is
 
     # And the command that it printed goes on from there, once there is room.
     assert f"harness train resume={run.relative_to(tmp_path)}" in done.said
-    again = harness.logdir.run("train", f"resume={run}", "+data.train.size=10000000", cwd=tmp_path)
+    again = harness.run("train", f"resume={run}", "+data.train.size=10000000", cwd=tmp_path)
     assert again.status == 0, again.text
     assert (reading.manifest(run)["status"], reading.manifest(run)["resumed_from"]) == ("completed", [4])
     assert reading.manifest(run)["error"] is None
@@ -89,12 +89,12 @@ def test_a_last_word_that_cannot_be_written_is_told_and_the_run_counts_as_killed
         command.signal(signal.SIGINT)
         done = command.wait(60)
     else:
-        done = harness.logdir.run("train", *overrides, cwd=tmp_path)
+        done = harness.run("train", *overrides, cwd=tmp_path)
     assert done.status == 1, done.text
     assert "Traceback" not in done.text
     assert "nothing of it is saved, since checkpoints are off" in done.said
     assert "run.json could not be written" in done.said
-    (row,) = json.loads(harness.logdir.run("runs", "logs", "--format", "json", cwd=tmp_path).out)
+    (row,) = json.loads(harness.run("runs", "logs", "--format", "json", cwd=tmp_path).out)
     assert row["status"] == "killed"
 
 
@@ -109,25 +109,21 @@ def test_a_job_without_checkpoints_does_not_say_that_all_is_saved(harness: Launc
 
 def test_a_run_that_cannot_be_begun_on_a_full_disk_leaves_nothing(harness: Launcher, tmp_path: Path) -> None:
     logdir = tmp_path / "logs"
-    done = harness.logdir.run("train", *limited(0, TOO_SMALL, pad=PAD), f"logdir={logdir}", cwd=tmp_path)
+    done = harness.run("train", *limited(0, TOO_SMALL, pad=PAD), f"logdir={logdir}", cwd=tmp_path)
     expect_usage_error(done, "cannot be written", "File too large", logdir=logdir)
-    done = harness.logdir.run(
-        "train", "-m", *limited(0, TOO_SMALL, pad=PAD), "seed=0,1", f"logdir={logdir}", cwd=tmp_path
-    )
+    done = harness.run("train", "-m", *limited(0, TOO_SMALL, pad=PAD), "seed=0,1", f"logdir={logdir}", cwd=tmp_path)
     assert done.status == 2, done.text
     assert [path for path in tree(logdir) if path.endswith(".tmp")] == []
 
 
 def test_a_state_that_diverged_and_could_not_be_kept_is_not_said_to_be(harness: Launcher, tmp_path: Path) -> None:
-    done = harness.logdir.run("train", *limited(7, BIG_ENOUGH, nan=True), "logdir=logs", cwd=tmp_path)
+    done = harness.run("train", *limited(7, BIG_ENOUGH, nan=True), "logdir=logs", cwd=tmp_path)
     assert done.status == 1, done.text
     assert re.search(r"the loss of step \d is nan", done.said), done.text
     assert "Its state could not be kept" in done.said
     assert not (reading.only_run(tmp_path / "logs") / "checkpoints" / "diverged.pt").exists()
 
-    off = harness.logdir.run(
-        "train", *limited(7, 10**9, nan=True), "checkpoint.enabled=false", "logdir=off", cwd=tmp_path
-    )
+    off = harness.run("train", *limited(7, 10**9, nan=True), "checkpoint.enabled=false", "logdir=off", cwd=tmp_path)
     assert off.status == 1
     assert "Checkpoints are off, so its state is not kept" in off.said
 
@@ -144,7 +140,7 @@ def test_ranks_one_of_which_cannot_write_fail_together(
     assert "its state is not on disk" in reading.manifest(run)["error"]
     assert Checkpoints(run / "checkpoints").steps() == [4]
     assert [path for path in tree(run) if path.endswith(".tmp")] == []
-    ended = harness.logdir.run("train", *overrides, "trainer.devices=2", "logdir=launched", cwd=tmp_path)
+    ended = harness.run("train", *overrides, "trainer.devices=2", "logdir=launched", cwd=tmp_path)
     assert ended.status == 1, ended.text
 
 

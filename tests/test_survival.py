@@ -83,7 +83,7 @@ def test_jobs_and_publishers_killed_at_random_lose_no_recorded_window(harness: L
         assert done.status == 143, done.text
         # Signalled jobs wait for their publisher for some seconds only; a report publishes whatever is left.
         wait_until(lambda: not workers(last), 60)
-        assert harness.logdir.run("report", str(run), cwd=tmp_path).status == 0
+        assert harness.run("report", str(run), cwd=tmp_path).status == 0
 
     assert set(victims) == set(VICTIMS)
     visible = {window.name for window in reading.windows(run)}

@@ -44,7 +44,7 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped(harness: Launcher, tmp_pa
     sweep = first[0]["sweep"]
     assert f"harness train -m resume={sweep}" in stopped.out
 
-    done = harness.logdir.run("train", "-m", f"resume={sweep}", "logdir=logs", cwd=tmp_path)
+    done = harness.run("train", "-m", f"resume={sweep}", "logdir=logs", cwd=tmp_path)
     assert done.status == 0, done.text
     runs = runs_of(logs)
     assert [run["status"] for run in runs] == ["completed"] * 3
@@ -105,7 +105,7 @@ def test_the_front_holds_what_no_other_run_beats() -> None:
 
 def test_a_sweep_is_a_table_with_the_figures_of_its_windows(harness: Launcher, tmp_path: Path) -> None:
     tiny = [text for text in TINY if not text.startswith(("profiler", "trainer.max_steps"))]
-    done = harness.logdir.run(
+    done = harness.run(
         "train",
         "-m",
         *tiny,
@@ -118,11 +118,11 @@ def test_a_sweep_is_a_table_with_the_figures_of_its_windows(harness: Launcher, t
     )
     assert done.status == 0, done.text
     logs = tmp_path / "logs"
-    shown = harness.logdir.run("runs", "logs", "--sweep", cwd=tmp_path)
+    shown = harness.run("runs", "logs", "--sweep", cwd=tmp_path)
     assert shown.status == 0, shown.text
     for word in ("●", "cpu-bound", "MiB", "samples/s", "2 of 2 runs completed"):
         assert word in shown.out
-    found = json.loads(harness.logdir.run("runs", "logs", "--sweep", "--format", "json", cwd=tmp_path).out)
+    found = json.loads(harness.run("runs", "logs", "--sweep", "--format", "json", cwd=tmp_path).out)
     assert [one["verdict"] for one in found] == ["cpu-bound", "cpu-bound"]
     assert all(one["peak_mib"] > 0 for one in found)
     assert any(one["pareto"] for one in found)
@@ -131,7 +131,7 @@ def test_a_sweep_is_a_table_with_the_figures_of_its_windows(harness: Launcher, t
     with pytest.raises(UsageError, match="no sweep that begins with 1999"):
         sweep_rows(logs, "1999")
 
-    drawn = harness.logdir.run("runs", "logs", "--sweep", "--figure", "sweep.svg", cwd=tmp_path)
+    drawn = harness.run("runs", "logs", "--sweep", "--figure", "sweep.svg", cwd=tmp_path)
     assert drawn.status == 0, drawn.text
     texts = [element.text for element in xml.fromstring((tmp_path / "sweep.svg").read_text()).iter()]
     assert {"8", "16", "data.batch_size"} <= set(texts)
@@ -170,7 +170,7 @@ def test_what_cannot_be_drawn_is_said_so(overrides: list[list[str]], told: str, 
 
 
 def test_a_figure_needs_a_sweep(harness: Launcher, tmp_path: Path) -> None:
-    expect_usage_error(harness.logdir.run("runs", ".", "--figure", "x.svg", cwd=tmp_path), "give --sweep")
+    expect_usage_error(harness.run("runs", ".", "--figure", "x.svg", cwd=tmp_path), "give --sweep")
 
 
 # ---- what a sweeper is told --------------------------------------------------------------------------------------
@@ -196,9 +196,7 @@ def test_a_sweeper_is_told_the_loss_or_what_was_asked_for() -> None:
 @pytest.mark.skipif(shutil.which("srun") is not None, reason="there is Slurm")
 def test_a_launcher_that_cannot_start_a_job_says_why(harness: Launcher, tmp_path: Path) -> None:
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
-    done = harness.logdir.run(
-        "train", "-m", *TINY, "hydra/launcher=submitit_slurm", "seed=0,1", "logdir=logs", cwd=tmp_path
-    )
+    done = harness.run("train", "-m", *TINY, "hydra/launcher=submitit_slurm", "seed=0,1", "logdir=logs", cwd=tmp_path)
     expect_usage_error(done, "no job of the sweep could be started", "srun", logdir=tmp_path / "logs")
 
 
@@ -206,7 +204,7 @@ def test_submitit_runs_the_jobs_as_slurm_would(harness: Launcher, tmp_path: Path
     pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
     tiny = [text for text in TINY if not text.startswith("model")]
     local = ("hydra/launcher=submitit_local", "hydra.launcher.gpus_per_node=null")
-    done = harness.logdir.run(
+    done = harness.run(
         "train", "-m", "experiment=sweep_slurm", *local, *tiny, *NOISE, "optimizer.lr=1e-2", "logdir=logs", cwd=tmp_path
     )
     assert done.status == 0, done.text
@@ -220,7 +218,7 @@ def test_optuna_looks_for_speed_within_the_memory(harness: Launcher, tmp_path: P
     """Without a limit that any run keeps to, the one that is least over it is the best."""
     pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
     tiny = [text for text in TINY if not text.startswith(("model", "profiler", "trainer.max_steps", "data"))]
-    done = harness.logdir.run(
+    done = harness.run(
         "train",
         "-m",
         "experiment=search_throughput",
@@ -241,7 +239,7 @@ def test_optuna_looks_for_speed_within_the_memory(harness: Launcher, tmp_path: P
     peaks = [run["metrics"]["window/peak_allocated_mib"] for run in runs]
     assert best == pytest.approx(-WORST * min(peaks) / 0.001, rel=1e-6)
     names = [Path(run["id"]).name for run in runs]
-    again = harness.logdir.run("train", "-m", f"resume={runs[0]['sweep']}", "logdir=logs", cwd=tmp_path)
+    again = harness.run("train", "-m", f"resume={runs[0]['sweep']}", "logdir=logs", cwd=tmp_path)
     assert again.status == 0, again.text
     assert [Path(run["id"]).name for run in runs_of(tmp_path / "logs")] == names, "the seed asks the same again"
     assert again.said.count("was completed before: skipped") == 3

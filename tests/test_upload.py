@@ -185,7 +185,7 @@ def test_a_jobs_windows_are_copied_with_the_credentials_of_fsspec_which_nothing_
     if how == "file":
         (tmp_path / "fsspec" / "ftp.json").write_text('{"ftp": {"username": "user", "password": "secret"}}')
         env = {"FSSPEC_CONFIG_DIR": str(tmp_path / "fsspec")}
-    done = harness.logdir.run("train", *JOB, f"profiler.upload={address}", f"logdir={logdir}", env=env)
+    done = harness.run("train", *JOB, f"profiler.upload={address}", f"logdir={logdir}", env=env)
     assert done.status == 0, done.text
     (run,) = logdir.glob("*/*")
     assert tree(behind / "runs" / "a") == tree(run / "profile")
@@ -229,7 +229,7 @@ def test_an_address_with_a_secret_is_refused_and_not_repeated(
     if way == "file":
         text = f"# @package _global_\nprofiler:\n  upload: '{address}'\n"
         (configuration / "mine.yaml").write_text(text)
-    done = harness.logdir.run("train", *given, *JOB, f"logdir={logdir}", env={"UPLOAD": address})
+    done = harness.run("train", *given, *JOB, f"logdir={logdir}", env={"UPLOAD": address})
     expect_usage_error(done, "profiler.upload", "holds a password or a token", "FSSPEC_FTP_PASSWORD", logdir=logdir)
     keeps_nothing(done, logdir)
 
@@ -246,7 +246,7 @@ def test_a_profiler_of_ones_own_refuses_it_too(tmp_path: Path) -> None:
 
 def test_what_the_environment_holds_is_named_and_not_written(harness: Launcher, logdir: Path) -> None:
     overrides = ("model._target_=noted.Net", "+model.name=${oc.env:NOTE}", f"logdir={logdir}")
-    done = harness.logdir.run("train", *TINY, *overrides, env={"NOTE": SECRET})
+    done = harness.run("train", *TINY, *overrides, env={"NOTE": SECRET})
     assert done.status == 0, done.text
     (run,) = logdir.glob("*/*")
     keeps_nothing(done, logdir)
@@ -272,7 +272,7 @@ def test_a_library_that_names_an_address_in_its_error_is_masked_in_the_log(
 
 
 def test_a_run_whose_override_lost_its_secret_says_so(harness: Launcher, logdir: Path, tmp_path: Path) -> None:
-    done = harness.logdir.run("train", *TINY, f"logdir={logdir}")
+    done = harness.run("train", *TINY, f"logdir={logdir}")
     assert done.status == 0, done.text
     (run,) = logdir.glob("*/*")
 
@@ -285,9 +285,9 @@ def test_a_run_whose_override_lost_its_secret_says_so(harness: Launcher, logdir:
 
     for lost in ("ftp://user:***@host/runs", "https://host/runs?sig=***"):
         holds(lost)
-        expect_usage_error(harness.logdir.run("train", f"resume={run}", cwd=tmp_path), "has lost its secret")
+        expect_usage_error(harness.run("train", f"resume={run}", cwd=tmp_path), "has lost its secret")
     holds(ADDRESSES[0])
-    done = harness.logdir.run("train", f"resume={run}", cwd=tmp_path)
+    done = harness.run("train", f"resume={run}", cwd=tmp_path)
     expect_usage_error(done, "profiler.upload: its address holds a password")
     assert SECRET not in done.text
 

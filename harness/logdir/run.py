@@ -39,7 +39,7 @@ PASSED_OVER = ".passed_over.json"
 """Of a loop of somebody's own, which has no manifest: the cycles that had no window, when it ended."""
 LOG_FILE = "train.log"
 _NAME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9]{2}-[0-9]{2}-[0-9]{2}_[0-9a-f]{4}(_[0-9]{3}.*)?")
-"""Of a run's directory, as :mod:`harness.config` names it."""
+"""Of a run's directory, as :mod:`harness.config.schema` names it."""
 _WINDOW = re.compile(r"window_([0-9]{1,18})")
 """No job comes to a step of more digits; a name of thousands would be a number that takes long, or none at all."""
 

@@ -258,7 +258,7 @@ def test_where_it_cannot_listen_is_told_with_status_2(
         taken = str(server.getsockname()[1])
         given = [text.replace("{taken}", taken) for text in arguments]
         host = [] if "--host" in given else ["--host", "127.0.0.1"]
-        done = harness.logdir.run("board", str(tmp_path), *host, *given, timeout=60)
+        done = harness.run("board", str(tmp_path), *host, *given, timeout=60)
     assert done.status == 2, done.text
     assert "Traceback" not in done.text, done.text
     assert word.replace("{taken}", taken) in done.err

@@ -92,7 +92,7 @@ def test_a_rank_that_is_killed_in_a_window_ends_the_job_which_goes_on_exactly(
 def test_the_launcher_starts_all_ranks_again_and_they_go_on_from_the_newest_checkpoint(
     harness: Launcher, undisturbed: dict[int, float], logdir: Path, tmp_path: Path
 ) -> None:
-    done = harness.logdir.run(
+    done = harness.run(
         "train",
         *TINY_GPT,
         *EXACT,
@@ -122,7 +122,7 @@ def test_a_checkpoint_is_read_at_another_world_size(
     reading.copy(saved[strategy], run)
     overrides = (f"resume={run}", "trainer.max_steps=6", f"data.batch_size={batch_size}")
     if size == 1:
-        done = harness.logdir.run("train", *overrides, cwd=tmp_path)
+        done = harness.run("train", *overrides, cwd=tmp_path)
         assert done.status == 0, done.text
     else:
         train(harness, size, *overrides, cwd=tmp_path)

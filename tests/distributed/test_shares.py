@@ -93,7 +93,7 @@ def test_recomputed_activations_change_no_gradient_and_no_name() -> None:
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_bad_input(harness: Launcher, logdir: Path, overrides: list[str], words: list[str]) -> None:
-    done = harness.logdir.run("train", *TINY, f"logdir={logdir}", *overrides)
+    done = harness.run("train", *TINY, f"logdir={logdir}", *overrides)
     expect_usage_error(done, *words, logdir=logdir)
 
 

@@ -90,7 +90,7 @@ def test_a_request_and_slow_steps_reach_every_rank_and_the_late_one_is_named(
         f"logdir={logdir}",
     )
     run = wait_for(job, logdir, "*/*/.trigger.lock").parent
-    asked = harness.logdir.run("trigger", str(run), "--steps", "3", "--timeout", "30")
+    asked = harness.run("trigger", str(run), "--steps", "3", "--timeout", "30")
     assert asked.status == 0, asked.text + job.text
     window = Path(asked.out.strip())
     first = int(window.name.removeprefix("window_"))

@@ -1,6 +1,6 @@
 """Kills a process at a chosen call that changes what is on disk, so that "at any instant" can be tried at every one.
 
-From a test: ``harness.logdir.run("train", ..., env=kill_at.environment(17, calls, below))`` with the fixture ``harness``; from
+From a test: ``harness.run("train", ..., env=kill_at.environment(17, calls, below))`` with the fixture ``harness``; from
 a shell: ``python tests/faults/kill_at.py 17 train ...``. Between two such calls nothing changes on disk but the content
 of files that have no name of their own yet, or that no reader counts on.
 """

@@ -142,6 +142,6 @@ def test_whenever_a_disk_fills_up_what_a_job_says_is_true(free_kib: int, harness
     filler.unlink()
     if done.status == 0 or not list(logdir.rglob("run.json")):
         return
-    again = harness.logdir.run("train", f"resume={reading.only_run(logdir)}", cwd=small_disk)
+    again = harness.run("train", f"resume={reading.only_run(logdir)}", cwd=small_disk)
     assert again.status == 0, again.text
     assert_true(again, logdir)

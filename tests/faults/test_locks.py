@@ -29,7 +29,7 @@ SLOW = (
 
 
 def status_of(harness: Launcher, logdir: Path, rules: str) -> str:
-    done = harness.logdir.run("runs", str(logdir), "--format", "json", env=failing(rules))
+    done = harness.run("runs", str(logdir), "--format", "json", env=failing(rules))
     assert done.status == 0, done.text
     (row,) = json.loads(done.out)
     return str(row["status"])

@@ -122,7 +122,7 @@ def test_a_checkpoint_runs_nothing(kind: str, name: str, whole: Path, harness: L
     data = hostile.pickled(mark) if kind == "pickled" else hostile.saved(mark, format=FORMAT, state={"step": 2})
     (run / "checkpoints" / name).unlink(missing_ok=True)
     (run / "checkpoints" / name).write_bytes(data)
-    done = harness.logdir.run("train", f"resume={run}", cwd=tmp_path)
+    done = harness.run("train", f"resume={run}", cwd=tmp_path)
     assert not mark.exists()
     if name == "best.pt":  # which nothing reads
         assert done.status == 0, done.text
@@ -136,16 +136,16 @@ def test_a_report_runs_nothing(name: str, whole: Path, harness: Launcher, tmp_pa
     mark = tmp_path / "ran"
     (tmp_path / name).write_bytes(hostile.pickled(mark))
     for command in (["report", str(tmp_path / name)], ["compare", str(tmp_path / name), str(tmp_path / name)]):
-        expect_usage_error(harness.logdir.run(*command))
-    harness.logdir.run("report", str(tmp_path))
-    harness.logdir.run("runs", str(tmp_path))
+        expect_usage_error(harness.run(*command))
+    harness.run("report", str(tmp_path))
+    harness.run("runs", str(tmp_path))
     assert not mark.exists()
 
 
 def test_overrides_run_nothing_where_they_are_read(whole: Path, harness: Launcher, tmp_path: Path) -> None:
     run, mark = copy(whole, tmp_path / "logs"), tmp_path / "ran"
     (run / ".hydra/overrides.yaml").write_text(f"- !!python/object/apply:os.system ['touch {mark}']\n")
-    expect_usage_error(harness.logdir.run("train", f"resume={run}", cwd=tmp_path), "cannot be resumed")
+    expect_usage_error(harness.run("train", f"resume={run}", cwd=tmp_path), "cannot be resumed")
     assert not mark.exists()
 
 

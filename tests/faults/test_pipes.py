@@ -92,7 +92,7 @@ def test_no_name_holds_a_command_up(
         ):
             if command[0] == "train" and name not in RESUMED:
                 continue
-            done = harness.logdir.run(*command, timeout=LIMIT_S)
+            done = harness.run(*command, timeout=LIMIT_S)
             assert "Traceback" not in done.text, f"{kind.__name__} {name} {command}:\n{done.text}"
             assert done.status in (0, 2), f"{kind.__name__} {name} {command}:\n{done.text}"
             assert done.status == 0 or done.text.count("error:") == 1, done.text
@@ -123,7 +123,7 @@ def test_a_pipe_in_staging_holds_nobody_up(trained: Path, harness: Launcher, tmp
             os.mkfifo(staging / f"{name}.tries")
     (staging / ("window_" + "9" * 200 + ".job")).touch()
     (staging / "window_²²²²²²²².job").touch()
-    done = harness.logdir.run("report", str(run), "--window", "2", timeout=LIMIT_S)
+    done = harness.run("report", str(run), "--window", "2", timeout=LIMIT_S)
     assert done.status == 0, done.text
     assert "Traceback" not in done.text
     assert not any("9999" in name for name in tree(run / "profile"))

@@ -78,7 +78,7 @@ def test_a_start_killed_at_any_call_never_showed_or_goes_on_exactly(
         if not (runs := runs_in(logdir)):
             unseen += 1
             assert (
-                harness.logdir.run("runs", str(logdir), cwd=tmp_path).out.startswith("There are no runs")
+                harness.run("runs", str(logdir), cwd=tmp_path).out.startswith("There are no runs")
                 or not logdir.exists()
             )
             # Whatever is in the folder is what this start has left: those before it are gone by now.
@@ -87,7 +87,7 @@ def test_a_start_killed_at_any_call_never_showed_or_goes_on_exactly(
         shown += 1
         (run,) = runs
         if reading.manifest(run)["status"] != "completed":
-            again = harness.logdir.run("train", f"resume={run}", cwd=tmp_path)
+            again = harness.run("train", f"resume={run}", cwd=tmp_path)
             assert again.status == 0, f"killed at call {at}: {again.text}"
         assert_same_outcome(run, undisturbed, 4)
         assert (run / ".hydra" / "overrides.yaml").read_text()
@@ -105,7 +105,7 @@ def test_killed_starts_of_a_job_with_windows_leave_nothing_in_the_staging(harnes
         assert killer.run(at, "train", *recording, f"logdir={tmp_path / 'logs'}").status == KILLED
         staged = list((tmp_path / ".logs.staging").glob("default/*"))
         assert len(staged) <= 1, "what the kill before has left is still there"
-    done = harness.logdir.run("train", *recording, f"logdir={tmp_path / 'logs'}", cwd=tmp_path)
+    done = harness.run("train", *recording, f"logdir={tmp_path / 'logs'}", cwd=tmp_path)
     assert done.status == 0, done.text
     assert not (tmp_path / ".logs.staging").exists()
 
@@ -147,7 +147,7 @@ def test_a_sweep_killed_at_any_call_goes_on_exactly(harness: Launcher, tmp_path:
             assert not runs_in(logdir)
             continue
         sweep = sweeps[0].name.removesuffix(".sweep.json")
-        again = harness.logdir.run("train", "-m", f"resume={sweep}", cwd=tmp_path)
+        again = harness.run("train", "-m", f"resume={sweep}", cwd=tmp_path)
         assert again.status == 0, f"killed at call {at}: {again.text}"
         first, second = sorted(runs_in(logdir))
         assert reading.manifest(second)["status"] == "completed"
@@ -160,7 +160,7 @@ def test_ranks_of_which_the_first_is_killed_in_its_start_are_started_again_and_g
     harness: Launcher, tmp_path: Path
 ) -> None:
     overrides = [*SMALL, *NOISE, "trainer.devices=2", "trainer.max_restarts=1", "data.batch_size=8"]
-    whole = harness.logdir.run("train", *overrides, f"logdir={tmp_path / 'whole'}", cwd=tmp_path)
+    whole = harness.run("train", *overrides, f"logdir={tmp_path / 'whole'}", cwd=tmp_path)
     assert whole.status == 0, whole.text
     # Python imports it at its start: in rank 0's first life it arms the killer.
     (tmp_path / "sitecustomize.py").write_text(
@@ -173,7 +173,7 @@ def test_ranks_of_which_the_first_is_killed_in_its_start_are_started_again_and_g
     logdir, calls = tmp_path / "logs", tmp_path / "calls"
     path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
     env = kill_at.environment(5, calls, logdir) | {"PYTHONPATH": path}
-    done = harness.logdir.run("train", *overrides, f"logdir={logdir}", cwd=tmp_path, env=env)
+    done = harness.run("train", *overrides, f"logdir={logdir}", cwd=tmp_path, env=env)
     assert done.status == 0, done.text
     assert len(calls.read_text().splitlines()) == 5, "rank 0 was not killed where it was to be"
     run = reading.only_run(logdir)
@@ -259,7 +259,7 @@ def test_a_configuration_that_is_not_the_runs_is_refused(
     reading.copy(twice if resumed_before else undisturbed, run)
     damage(run)
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    done = harness.logdir.run("train", f"resume={run}", "trainer.max_steps=9", cwd=tmp_path, timeout=60)
+    done = harness.run("train", f"resume={run}", "trainer.max_steps=9", cwd=tmp_path, timeout=60)
     expect_usage_error(done, "cannot be resumed", "Put it back as it was")
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
 
@@ -278,40 +278,38 @@ def test_a_run_of_0_1_0_goes_on(harness: Launcher, tmp_path: Path, undisturbed: 
     run = tmp_path / "logs" / "default" / "run"
     reading.copy(undisturbed, run)
     as_of_0_1_0(run)
-    done = harness.logdir.run("train", f"resume={run}", "trainer.max_steps=6", cwd=tmp_path)
+    done = harness.run("train", f"resume={run}", "trainer.max_steps=6", cwd=tmp_path)
     assert done.status == 0, done.text
     assert_same_outcome(run, longer, 6)
     cut(run)
-    expect_usage_error(
-        harness.logdir.run("train", f"resume={run}", "trainer.max_steps=7", cwd=tmp_path), "cannot be resumed"
-    )
+    expect_usage_error(harness.run("train", f"resume={run}", "trainer.max_steps=7", cwd=tmp_path), "cannot be resumed")
 
 
 def test_a_job_of_a_sweep_whose_manifest_is_damaged_is_not_begun_anew(harness: Launcher, tmp_path: Path) -> None:
-    done = harness.logdir.run("train", "-m", *SMALL, "seed=0,1", "logdir=logs", cwd=tmp_path)
+    done = harness.run("train", "-m", *SMALL, "seed=0,1", "logdir=logs", cwd=tmp_path)
     assert done.status == 0, done.text
     first, second = sorted(runs_in(tmp_path / "logs"))
     (first / "run.json").write_text('{"id": "a/b", "sta')
     exchanged(second)
     checkpoints = {path: path.read_bytes() for path in (tmp_path / "logs").rglob("*.pt")}
     sweep = reading.manifest(second)["sweep"]
-    again = harness.logdir.run("train", "-m", f"resume={sweep}", cwd=tmp_path)
+    again = harness.run("train", "-m", f"resume={sweep}", cwd=tmp_path)
     assert again.status == 2, again.text
     assert {path: path.read_bytes() for path in (tmp_path / "logs").rglob("*.pt")} == checkpoints
     assert (first / "run.json").read_text() == '{"id": "a/b", "sta'
     (tmp_path / "logs" / "default" / f"{sweep}.sweep.json").write_text("")
-    expect_usage_error(harness.logdir.run("train", "-m", f"resume={sweep}", cwd=tmp_path), "cannot be read")
+    expect_usage_error(harness.run("train", "-m", f"resume={sweep}", cwd=tmp_path), "cannot be read")
 
 
 def test_what_a_sweep_is_given_when_it_goes_on_holds_from_then_on(harness: Launcher, tmp_path: Path) -> None:
-    done = harness.logdir.run("train", "-m", *SMALL, "seed=0,1", "logdir=logs", cwd=tmp_path)
+    done = harness.run("train", "-m", *SMALL, "seed=0,1", "logdir=logs", cwd=tmp_path)
     assert done.status == 0, done.text
     sweep = reading.manifest(runs_in(tmp_path / "logs")[0])["sweep"]
     for run in runs_in(tmp_path / "logs"):
         (run / "run.json").write_text(json.dumps(reading.manifest(run) | {"status": "interrupted"}))
     killed = Killer(harness, tmp_path).run(30, "train", "-m", f"resume={sweep}", "trainer.max_steps=6")
     assert killed.status == KILLED, killed.text
-    again = harness.logdir.run("train", "-m", f"resume={sweep}", cwd=tmp_path)
+    again = harness.run("train", "-m", f"resume={sweep}", cwd=tmp_path)
     assert again.status == 0, again.text
     assert [reading.manifest(run)["step"] for run in runs_in(tmp_path / "logs")] == [6, 6]
 

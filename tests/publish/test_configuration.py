@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.config import CONF, Config, KeepConfig, ProfilerConfig, problems
+from harness.config.schema import CONF, Config, KeepConfig, ProfilerConfig, problems
 
 
 def found(**profiler: object) -> list[str]:

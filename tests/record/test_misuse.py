@@ -279,7 +279,7 @@ def test_cycles_without_a_window_after_the_last_one_are_told_too(harness: Launch
         loop(profiler, 11)
         theirs.stop()
     assert list(recorded(logdir)) == ["window_00000003"]
-    (row,) = json.loads(harness.logdir.run("runs", str(logdir), "--format", "json").out)
+    (row,) = json.loads(harness.run("runs", str(logdir), "--format", "json").out)
     assert row["passed_over"] == profiler.passed_over == {"other profiler": 3}
 
 
@@ -291,9 +291,9 @@ def test_a_run_and_its_report_say_how_many_cycles_had_no_window(harness: Launche
         theirs.stop()
         loop(profiler, 6)
     said = "2 cycles without a window: 2 for another profiler in the process"
-    assert said in harness.logdir.run("report", str(logdir / "a")).said
-    assert said in harness.logdir.run("runs", str(logdir)).said
-    (row,) = json.loads(harness.logdir.run("runs", str(logdir), "--format", "json").out)
+    assert said in harness.run("report", str(logdir / "a")).said
+    assert said in harness.run("runs", str(logdir)).said
+    (row,) = json.loads(harness.run("runs", str(logdir), "--format", "json").out)
     assert row["passed_over"] == {"other profiler": 2}
 
 

@@ -65,15 +65,11 @@ def test_a_window_of_several_ranks_gives_an_address_each(harness: Launcher, tmp_
 
 
 def test_what_cannot_be_shown_is_a_usage_error(harness: Launcher, tmp_path: Path) -> None:
-    expect_usage_error(harness.logdir.run("timeline", str(tmp_path / "none")), "does not exist")
-    expect_usage_error(harness.logdir.run("timeline", str(tmp_path)), "holds no trace")
+    expect_usage_error(harness.run("timeline", str(tmp_path / "none")), "does not exist")
+    expect_usage_error(harness.run("timeline", str(tmp_path)), "holds no trace")
     (tmp_path / "notes.json").write_text("this is no trace")
-    expect_usage_error(
-        harness.logdir.run("timeline", str(tmp_path / "notes.json"), "--no-open"), "is no trace but text"
-    )
-    expect_usage_error(harness.logdir.run("timeline", str(recorded("matmul_64")), "--window", "3"), "leave it out")
+    expect_usage_error(harness.run("timeline", str(tmp_path / "notes.json"), "--no-open"), "is no trace but text")
+    expect_usage_error(harness.run("timeline", str(recorded("matmul_64")), "--window", "3"), "leave it out")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        expect_usage_error(
-            harness.logdir.run("timeline", str(recorded("matmul_64")), "--port", port), port, "another --port"
-        )
+        expect_usage_error(harness.run("timeline", str(recorded("matmul_64")), "--port", port), port, "another --port")

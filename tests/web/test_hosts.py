@@ -124,7 +124,7 @@ def test_a_board_on_every_address_answers_to_its_own_names(harness: Launcher, tm
 def test_names_that_are_none_are_told_with_status_2(harness: Launcher, tmp_path: Path) -> None:
     for command in ("board", "timeline"):
         expect_usage_error(
-            harness.logdir.run(command, str(tmp_path), "--allowed-hosts", "http://hub"), "http://hub", "browser"
+            harness.run(command, str(tmp_path), "--allowed-hosts", "http://hub"), "http://hub", "browser"
         )
 
 

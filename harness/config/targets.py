@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 from hydra.utils import instantiate
 
+from harness.config.misspelt import meant
 from harness.errors import UsageError
-from harness.misspelt import meant
 
 _PLAIN = (int, float, str, bool, type(None))
 _RESERVED = {"_target_", "_args_", "_convert_", "_recursive_", "_partial_"}

@@ -21,13 +21,13 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING, DictConfig, OmegaConf
 
 from harness import credentials
+from harness.config.misspelt import meant
 from harness.errors import UsageError
-from harness.misspelt import meant
 
 if TYPE_CHECKING:
     from harness.record.schedule import Schedule
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 CONF = HERE / "conf" if (HERE / "conf").is_dir() else HERE.parent / "conf"
 """In a wheel the files lie in the package, in a checkout beside it."""
 
