@@ -27,8 +27,8 @@ from harness.board.events.logger import Logger
 from harness.console import PlainProgress
 from harness.data import Loader
 from harness.record import Profiler, Schedule
-from harness.tasks import Classification
-from harness.trainer import Trainer
+from harness.train.tasks import Classification
+from harness.train.trainer import Trainer
 from models import MLP
 
 WIDTH, BATCH, CLASSES, LOG_EVERY = 256, 64, 10, 50

@@ -35,8 +35,8 @@ from harness.distributed import world as distributed
 from harness.distributed.strategy import Replicated, Sharded, Strategy, find_blocks
 from harness.distributed.world import World
 from harness.record import Profiler, Schedule
-from harness.tasks import Classification, LanguageModeling
-from harness.trainer import Trainer
+from harness.train.tasks import Classification, LanguageModeling
+from harness.train.trainer import Trainer
 from models import MLP, Transformer
 
 LOG_EVERY = 50

@@ -56,7 +56,7 @@ class Grouping(StrEnum):
 )
 def train(context: typer.Context) -> None:
     """Train a model: Hydra's grammar and flags, as [bold]model=mlp optimizer.lr=1e-2[/]; -m sweeps."""
-    from harness.train import main as run_training
+    from harness.train.main import main as run_training
 
     raise typer.Exit(run_training(context.args))
 
@@ -97,7 +97,7 @@ def runs(
 
     asked = None if sweep == NEWEST else sweep
     if figure is not None:
-        from harness.sweep_figure import draw
+        from harness.report.figure.sweep import draw
 
         if sweep is None:
             raise UsageError(f"--figure {figure}: draws a sweep; give --sweep")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from harness.checkpoint import Checkpoints, load
+from harness.train.checkpoint import Checkpoints, load
 from tests import reading
 from tests.launch import TINY, Ended, Launcher, expect_usage_error, tree
 from tests.pictures import make_image_folder

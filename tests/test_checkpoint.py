@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 import torch
 
-from harness.checkpoint import Checkpoints, load, random_state, restore_random_state
 from harness.errors import UsageError
 from harness.logdir.run import Manifest, RunDirectory, now
+from harness.train.checkpoint import Checkpoints, load, random_state, restore_random_state
 from tests.launch import tree
 
 

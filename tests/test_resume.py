@@ -15,7 +15,7 @@ import msgspec
 import pytest
 import torch
 
-from harness.checkpoint import Checkpoints, load
+from harness.train.checkpoint import Checkpoints, load
 from tests import reading
 from tests.distributed import jobs
 from tests.launch import NOISE, TINY, Command, Ended, Launcher, expect_usage_error, tree, wait_until, window_every

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness import files
-from harness.checkpoint import Checkpoints, load
 from harness.files import persistently
+from harness.train.checkpoint import Checkpoints, load
 from tests import reading
 from tests.distributed import jobs
 from tests.launch import TINY, Launcher, expect_usage_error, tree, wait_until

@@ -18,8 +18,8 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 from harness.errors import UsageError
 from harness.logdir.rows import Row, pareto, sweep_rows
-from harness.sweep import WORST, objective, resumed
-from harness.sweep_figure import draw
+from harness.report.figure.sweep import draw
+from harness.train.sweep import WORST, objective, resumed
 from tests.launch import NOISE, TINY, Launcher, expect_usage_error, wait_until, window_every
 
 SLOW = ("data=custom", "data.train._target_=slow_digits.SlowDigits", "+data.train.seconds=0.05")

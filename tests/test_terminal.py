@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.checkpoint import Checkpoints
+from harness.train.checkpoint import Checkpoints
 from tests import reading
 from tests.distributed import jobs
 from tests.launch import NOISE, Command, Launcher, environment, python, wait_until

@@ -16,13 +16,13 @@ from torch.utils.data import Dataset
 
 from harness import console
 from harness.board.events.logger import Logger
-from harness.checkpoint import Checkpoints, load
 from harness.data import Digits, Loader
 from harness.errors import DivergedError, UsageError
 from harness.record import Profiler, Schedule, TraceOptions
-from harness.schedulers import warmup_cosine
-from harness.tasks import Classification, Inference, LanguageModeling
-from harness.trainer import Summary, Trainer
+from harness.train.checkpoint import Checkpoints, load
+from harness.train.schedulers import warmup_cosine
+from harness.train.tasks import Classification, Inference, LanguageModeling
+from harness.train.trainer import Summary, Trainer
 from models import CNN, MLP, Transformer
 from tests import reading
 

@@ -51,7 +51,7 @@ def _require_listener(run: Path) -> None:
     if status == "running":
         raise UsageError(f"{run}: the job's profiler is off (profiler=none), has failed, or has not begun yet")
     # Hydra's grammar takes a while to import, and only this needs it.
-    from harness import resume
+    from harness.train import resume
 
     raise UsageError(f"{run} is not running, it is {status}; go on with it: {resume.command(run)}")
 

@@ -2,7 +2,7 @@
 
 Hydra merges the files of ``conf/`` into :class:`Config`, so a key that is not here, or a value of another type,
 is an error before anything runs. What a ``_target_`` takes is not repeated here: its own signature is its schema
-(:mod:`harness.build`).
+(:mod:`harness.train.build`).
 """
 
 from __future__ import annotations

@@ -192,7 +192,7 @@ def show_sweep(logdir: Path, sweep: str | None) -> list[Row]:
     _say(said, "Compare them", console.command(f"board {shlex.quote(str(logdir))}"))
     if done < len(rows):
         # Hydra's grammar takes longer to import than a list of runs to print.
-        from harness import resume
+        from harness.train import resume
 
         # What failed before its first step fails again unless something is given that mends it.
         mended = ["KEY=VALUE"] if any(row.status == "failed" and not row.step for row in rows) else []

@@ -63,7 +63,7 @@ class Manifest(msgspec.Struct, kw_only=True, omit_defaults=False):
     choices: dict[str, str]
     """What each group was set to: model, data, ..."""
     configuration: dict[str, str] | None = None
-    """Checksums of what a resumption goes by: see :mod:`harness.resume`; None in runs of 0.1.0."""
+    """Checksums of what a resumption goes by: see :mod:`harness.train.resume`; None in runs of 0.1.0."""
     sweep: str | None = None
     world_size: int = 1
     device: str | None = None

@@ -156,7 +156,7 @@ def read_manifest(folder: Path) -> None:
 
 
 def a_checkpoint(folder: Path) -> None:
-    from harness.checkpoint import Checkpoints
+    from harness.train.checkpoint import Checkpoints
 
     trainer = _trainer(folder)
     trainer.state.step = 2
@@ -171,7 +171,7 @@ def _trainer(folder: Path) -> Any:
 
 def read_checkpoint(folder: Path) -> None:
     """As a resumption does: the newest that is whole, into the trainer."""
-    from harness.checkpoint import Checkpoints
+    from harness.train.checkpoint import Checkpoints
 
     saved = Checkpoints((folder / STEP).parent).load_newest()
     if saved is not None:
@@ -213,8 +213,8 @@ def _sharded() -> Any:
 
 
 def a_sharded_checkpoint(folder: Path) -> None:
-    from harness.checkpoint import Checkpoints
     from harness.distributed.world import World
+    from harness.train.checkpoint import Checkpoints
 
     strategy, optimizer = _sharded()
     checkpoints = Checkpoints((folder / STEP).parent)
@@ -224,7 +224,7 @@ def a_sharded_checkpoint(folder: Path) -> None:
 
 def read_sharded_checkpoint(folder: Path) -> None:
     """As a resumption does, which says of an error of torch's that the checkpoint is another model's."""
-    from harness.checkpoint import SHARDED, load
+    from harness.train.checkpoint import SHARDED, load
 
     strategy, optimizer = _sharded()
     found = load(folder / STEP)[SHARDED]
@@ -295,7 +295,7 @@ def overrides(folder: Path) -> None:
 
 
 def read_overrides(folder: Path) -> None:
-    from harness.resume import complete
+    from harness.train.resume import complete
 
     found = complete([f"resume={folder / RUN}"])
     assert all(isinstance(text, str) for text in found)
@@ -342,13 +342,13 @@ def publish_waiting(folder: Path) -> None:
 
 
 def a_sweep(folder: Path) -> None:
-    from harness import sweep
+    from harness.train import sweep
 
     sweep.save(folder / "logs" / "mine", sweep.Sweep(id="first", arguments=["-m", "seed=1,2", "name=mine"]))
 
 
 def read_sweep(folder: Path) -> None:
-    from harness import sweep
+    from harness.train import sweep
 
     sweep.resumed(["-m", "resume=first", f"logdir={folder / 'logs'}"])
 

@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch.distributed.checkpoint.metadata import BytesStorageMetadata, Metadata, MetadataIndex, StorageMeta
 
-from harness.checkpoint import FORMAT
 from harness.distributed.sharded import read_metadata
 from harness.errors import UsageError
+from harness.train.checkpoint import FORMAT
 from tests import reading
 from tests.distributed.jobs import TINY_GPT, start, train
 from tests.faults import hostile

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.checkpoint import Checkpoints, load
+from harness.train.checkpoint import Checkpoints, load
 from tests import reading
 from tests.faults import kill_at
 from tests.launch import NOISE, TINY, Ended, Launcher, environment, expect_usage_error, tree, window_every

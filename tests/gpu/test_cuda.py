@@ -15,7 +15,7 @@ from harness.record import Profiler, PublishedWindow, Schedule, TraceOptions
 from harness.record.snapshots import MemorySnapshots
 from harness.record.spans import set_nvtx, span
 from harness.trace.snapshot import read_snapshot
-from harness.train import main
+from harness.train.main import main
 
 pytestmark = [
     pytest.mark.gpu,

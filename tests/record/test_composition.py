@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from harness.record.composition import Composition, composition
+from harness.train.composition import Composition, composition
 
 
 def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:

@@ -1,4 +1,4 @@
-"""From a command line to trained runs: composed by Hydra, checked, and each trained by :mod:`harness.job`.
+"""From a command line to trained runs: composed by Hydra, checked, and each trained by :mod:`harness.train.job`.
 
 Starts without torch, so that a mistake is told at once. Run by ``harness train`` and by ``python -m harness.train``,
 with Hydra's grammar and flags.
@@ -25,7 +25,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from harness import completion, console, credentials, overrides, resume, sweep, sweep_figure
+from harness import console, credentials
 from harness.config import misspelt, schema
 from harness.distributed import launch
 from harness.distributed import world as distributed
@@ -45,10 +45,12 @@ from harness.logdir.run import (
     remove_empty,
     versions,
 )
-from harness.summary import show_run
+from harness.report.figure import sweep as sweep_figure
+from harness.train import completion, overrides, resume, sweep
+from harness.train.summary import show_run
 
 if TYPE_CHECKING:
-    from harness.trainer import Summary
+    from harness.train.trainer import Summary
 
 log = logging.getLogger(__name__)
 
@@ -278,7 +280,7 @@ def _job(composed: DictConfig) -> float | None:
             over = before is not None and before.status == "completed"
             config = schema.checked(composed)
             # torch takes seconds to load, and a mistake is told before.
-            from harness.job import train
+            from harness.train.job import train
 
             summary = train(composed, config, run, world, live=live, over=over)
         except DivergedError as error:
@@ -394,10 +396,3 @@ def _report(error: Exception) -> int:
         return 1
     traceback.print_exception(error)
     return 1
-
-
-if __name__ == "__main__":
-    # Imported again under its own name, so that what a launcher pickles can be found by its workers.
-    from harness.train import main as run_main
-
-    sys.exit(run_main(prog="python -m harness.train"))

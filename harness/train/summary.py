@@ -11,7 +11,7 @@ from rich.table import Table
 from harness import console
 
 if TYPE_CHECKING:
-    from harness.trainer import Summary
+    from harness.train.trainer import Summary
 
 
 def show_run(run: Path, summary: Summary) -> None:

@@ -11,11 +11,10 @@ import torch
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from harness import build, console, credentials, resume
+from harness import console, credentials
 from harness.board.events.logger import Logger, NoLogger
 from harness.board.events.points import HEADLINE
 from harness.board.events.trends import Trends
-from harness.checkpoint import Checkpoints
 from harness.config import schema, targets
 from harness.config.schema import Config, SlowConfig
 from harness.distributed.world import World
@@ -28,8 +27,10 @@ from harness.record import Profiler, PublishedWindow, Schedule, TraceOptions
 from harness.record.slow import SlowSteps
 from harness.record.snapshots import MemorySnapshots
 from harness.record.spans import set_nvtx
-from harness.tasks import Task
-from harness.trainer import Summary, Trainer
+from harness.train import build, resume
+from harness.train.checkpoint import Checkpoints
+from harness.train.tasks import Task
+from harness.train.trainer import Summary, Trainer
 
 log = logging.getLogger(__name__)
 

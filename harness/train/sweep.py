@@ -16,11 +16,11 @@ from pathlib import Path
 
 import msgspec
 
-from harness import overrides, resume
 from harness.errors import UsageError
 from harness.files import atomic_write, read_regular, remove_leftovers
 from harness.logdir.rows import peak_mib
 from harness.logdir.run import MANIFEST, Manifest, read_manifest
+from harness.train import overrides, resume
 
 SUFFIX = ".sweep.json"
 HYDRAS_OWN = "multirun.yaml"

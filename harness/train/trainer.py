@@ -16,9 +16,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from harness import checkpoint
 from harness.board.events.logger import Logger
-from harness.checkpoint import Checkpoints
 from harness.console import Progress
 from harness.data import Batch, Loader, to_device
 from harness.distributed.meeting import AgreedStop
@@ -28,8 +26,10 @@ from harness.distributed.world import World
 from harness.errors import DivergedError, UsageError
 from harness.files import persistently
 from harness.record import Profiler, PublishedWindow, span
-from harness.record.composition import Composition, composition
-from harness.tasks import Task
+from harness.train import checkpoint
+from harness.train.checkpoint import Checkpoints
+from harness.train.composition import Composition, composition
+from harness.train.tasks import Task
 
 log = logging.getLogger(__name__)
 

@@ -21,11 +21,12 @@ from pathlib import Path
 import msgspec
 from omegaconf import OmegaConf
 
-from harness import console, overrides
+from harness import console
 from harness.credentials import MASK
 from harness.errors import UsageError
 from harness.files import TEMPORARY, read_regular, sync_folder
 from harness.logdir.run import HYDRA, MANIFEST, Manifest, read_manifest
+from harness.train import overrides
 
 OVERRIDES = "overrides.yaml"
 NEVER_KEPT = {"resume", "sweep"}

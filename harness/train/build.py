@@ -16,7 +16,7 @@ from harness.distributed import world as distributed
 from harness.distributed.strategy import Replicated, Sharded, Strategy, checkpoint_activations, find_blocks
 from harness.distributed.world import World
 from harness.errors import UsageError
-from harness.tasks import Task
+from harness.train.tasks import Task
 
 FACTS = ("kind", "in_channels", "image_size", "num_classes", "vocab_size", "context_length", "size", "device", "seed")
 """What data can tell a model or a task; see :func:`harness.data.facts`."""
