@@ -7,8 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from harness.board.tab.places import Window
-from harness.board.tab.summaries import report_of
+from harness.logdir.window import Window
 from harness.report.sections.device import REASON
 from harness.trace.figures import busiest, operator_times, parts_of_step
 from harness.trace.schema import WindowReport
@@ -67,7 +66,7 @@ def compare(before: Window, after: Window) -> Comparison:
     Raises:
         Unreadable: where the findings of one cannot be shown.
     """
-    a, b = report_of(before), report_of(after)
+    a, b = before.told(WindowReport), after.told(WindowReport)
     unprofiled = None not in (a.step_time.unprofiled_median_us, b.step_time.unprofiled_median_us)
     step = a.step_time.profiled_median_us
     peak = a.memory.peak_allocated_bytes if a.memory is not None else None
@@ -92,9 +91,9 @@ def compare(before: Window, after: Window) -> Comparison:
 def _side(window: Window, report: WindowReport, unprofiled: bool) -> Side:
     times, device = report.step_time, busiest(report)
     return Side(
-        run=window.run.id,
+        run=window.run,
         window=window.name,
-        step=window.step,
+        step=window.step or 0,
         label=report.verdict.label,
         confidence=report.verdict.confidence,
         step_us=times.unprofiled_median_us if unprofiled else times.profiled_median_us,

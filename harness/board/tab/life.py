@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from pathlib import Path
 
 import msgspec
 
 from harness.board.changes import Change, Changes
 from harness.board.events.points import Points
-from harness.board.tab.places import Places, Run, Window
-from harness.board.tab.summaries import decoded
+from harness.board.tab.places import Places
+from harness.logdir.scan import Run
+from harness.logdir.window import Window
 from harness.report.sections.device import REASON
 from harness.trace.schema import IdleCause, WindowReport
 from harness.web.answers import why
@@ -56,10 +58,11 @@ class _Record:
 
     def take(self, window: Window) -> None:
         self.seen.append(window.name)
+        step = window.step or 0
         try:
-            report = decoded(window, Trend)
-            points = self._points.take(report, window.step)
-            changes = self._changes.take(report, window.step, comparable=report.window.trigger in (None, "schedule"))
+            report = window.told(Trend)
+            points = self._points.take(report, step)
+            changes = self._changes.take(report, step, comparable=report.window.trigger in (None, "schedule"))
         except Exception as error:  # its list says of each window why it tells nothing
             why(error, str(window.path))
             return
@@ -71,7 +74,7 @@ class _Record:
             values.append(points.get(tag))
         life.changes.extend(changes)
         life.windows.append(window.name)
-        life.steps.append(window.step)
+        life.steps.append(step)
         life.labels.append(report.verdict.label)
 
 
@@ -81,13 +84,13 @@ class Lives:
     def __init__(self, places: Places) -> None:
         self._places = places
         self._lock = threading.Lock()
-        self._records: OrderedDict[str, _Record] = OrderedDict()
+        self._records: OrderedDict[Path, _Record] = OrderedDict()
 
     def of(self, run: Run) -> bytes:
         """The run's :class:`Life`, as JSON."""
         with self._lock:
-            record = self._records.pop(run.id, None) or _Record()
-            self._records[run.id] = record
+            record = self._records.pop(run.path, None) or _Record()
+            self._records[run.path] = record
             while len(self._records) > RUNS_KEPT:
                 self._records.popitem(last=False)
         with record.lock:

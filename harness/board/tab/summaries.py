@@ -3,26 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
-from harness.board.tab.places import Window
-from harness.errors import UsageError
-from harness.files import read_regular
-from harness.publish.staging import FINDINGS
+from harness.logdir.window import Window
 from harness.report.sections.overview import Glance
-from harness.trace.schema import SCHEMA_VERSION, WindowReport
 from harness.web.answers import why
-from harness.web.disk import is_inside
-
-Findings = TypeVar("Findings", bound=Glance | WindowReport)
-
-
-class Unreadable(UsageError):
-    """Findings that this version cannot show; the message says why."""
-
-    status = 422
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,15 +56,17 @@ class Summaries:
 
 def _summary(window: Window, recorded: float) -> Summary:
     try:
-        return _figures(window, recorded, decoded(window, Glance))
+        return _figures(window, recorded, window.told(Glance))
     except Exception as error:  # it hides no other window
-        return Summary(name=window.name, step=window.step, recorded=recorded, problem=why(error, str(window.path))[0])
+        return Summary(
+            name=window.name, step=window.step or 0, recorded=recorded, problem=why(error, str(window.path))[0]
+        )
 
 
 def _figures(window: Window, recorded: float, found: Glance) -> Summary:
     return Summary(
         name=window.name,
-        step=window.step,
+        step=window.step or 0,
         recorded=recorded,
         label=found.verdict.label,
         confidence=found.verdict.confidence,
@@ -99,35 +87,4 @@ def _without_findings(window: Window) -> Summary:
     except OSError:
         recorded = 0.0
     problem = "it was published without findings" if window.traces() else "it holds neither a trace nor findings"
-    return Summary(name=window.name, step=window.step, recorded=recorded, problem=problem)
-
-
-def report_of(window: Window) -> WindowReport:
-    """All findings of a window.
-
-    Raises:
-        Unreadable: where they cannot be shown.
-    """
-    return decoded(window, WindowReport)
-
-
-def decoded(window: Window, kind: type[Findings]) -> Findings:
-    """The findings of a window as far as ``kind`` has them; other fields are skipped unread.
-
-    Raises:
-        Unreadable: where the file leads out of the logdir, is none, is too large, is damaged or of another version.
-    """
-    path = window.findings
-    if not is_inside(path, window.run.logdir.path):
-        raise Unreadable(f"{FINDINGS} is missing, or leads out of the logdir")
-    try:
-        found = msgspec.json.decode(read_regular(path), type=kind)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise Unreadable(f"{FINDINGS} is damaged: {error}") from error
-    except OSError as error:
-        raise Unreadable(f"{FINDINGS} cannot be read: {error.strerror or error}") from error
-    if found.schema_version != SCHEMA_VERSION:
-        raise Unreadable(
-            f"{FINDINGS} is of schema version {found.schema_version}, and this harness reads {SCHEMA_VERSION}"
-        )
-    return found
+    return Summary(name=window.name, step=window.step or 0, recorded=recorded, problem=problem)
