@@ -13,13 +13,14 @@ from harness.logdir.request import Answer, fulfilled, listener, listens, new_req
 from harness.record.schedule import STEPS_AT_MOST
 
 
+GoOn = Callable[[Path], str]
+"""The command that goes on with a run."""
+
+
 def trigger(
-    run: Path, *, steps: int | None, with_stack: bool, memory: bool, timeout_s: float, go_on: Callable[[Path], str]
+    run: Path, *, steps: int | None, with_stack: bool, memory: bool, timeout_s: float, go_on: GoOn | None = None
 ) -> Path:
     """Ask the job that trains in ``run`` for a window, and wait until it stands in the logdir.
-
-    Args:
-        go_on: The command that goes on with a run.
 
     Raises:
         UsageError: where nothing runs there, another request waits, or the time is over.
@@ -40,7 +41,7 @@ def trigger(
         withdraw(run, request)
 
 
-def _require_listener(run: Path, go_on: Callable[[Path], str]) -> None:
+def _require_listener(run: Path, go_on: GoOn | None) -> None:
     if not run.is_dir():
         raise UsageError(f"{run} is no run: there is no such directory")
     if listens(run):
@@ -52,7 +53,8 @@ def _require_listener(run: Path, go_on: Callable[[Path], str]) -> None:
     status = read_manifest(run).status
     if status == "running":
         raise UsageError(f"{run}: the job's profiler is off (profiler=none), has failed, or has not begun yet")
-    raise UsageError(f"{run} is not running, it is {status}; go on with it: {go_on(run)}")
+    again = f"; go on with it: {go_on(run)}" if go_on is not None else ""
+    raise UsageError(f"{run} is not running, it is {status}{again}")
 
 
 def _say_which(answer: Answer) -> None:
