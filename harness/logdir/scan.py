@@ -115,7 +115,8 @@ class _Place(NamedTuple):
     path: Path
     chain: tuple[Path, ...]
     """It and those above it, after links."""
-    behind_link: bool = False
+    followed: set[Path] | None = None
+    """Behind a link: where the links there have led."""
     in_run: bool = False
     """Whether it lies in a run: what may be a folder of windows that somebody has put aside is no run there."""
     of_run: bool = False
@@ -204,7 +205,6 @@ class Scanner:
     def _below(self, logdir: Path, within: Sequence[Path]) -> Iterator[tuple[Path, Path | None, bool]]:
         """Folders with something in them: the folder, that of the run's windows if it is one, and whether traces lie
         in it that are no window's."""
-        followed: set[Path] = set()
         places = [_Place(logdir, (logdir.resolve(),))]
         while places:
             place = places.pop()
@@ -219,7 +219,7 @@ class Scanner:
             if place.of_run or profile == place.path:
                 left_out |= set(self._windows(place.path, folder, within))
             inner = [
-                self._entered(place, name, folder, within, followed)
+                self._entered(place, name, folder, within)
                 for name in sorted([*folder.folders, *folder.links])
                 if name not in left_out
             ]
@@ -252,23 +252,22 @@ class Scanner:
         }
         return sorted(steps, key=lambda name: (steps[name], name))
 
-    def _entered(
-        self, place: _Place, name: str, folder: _Folder, within: Sequence[Path], followed: set[Path]
-    ) -> _Place | None:
+    def _entered(self, place: _Place, name: str, folder: _Folder, within: Sequence[Path]) -> _Place | None:
         """The next folder on the way; None for a link that is not followed."""
         path = place.path / name
         if name not in folder.links:
-            return _Place(path, (*place.chain, place.chain[-1] / name), place.behind_link)
+            return _Place(path, (*place.chain, place.chain[-1] / name), place.followed)
         if not _is_folder_inside(path, within):
             return None
         target = path.resolve()
         if target in place.chain or place.chain[-1].is_relative_to(target):
             return None
+        followed = set() if place.followed is None else place.followed
         # Folders that are full of links to each other have more ways through them than anybody can go.
-        if place.behind_link and target in followed:
+        if target in followed:
             return None
         followed.add(target)
-        return _Place(path, (*place.chain, target), behind_link=True)
+        return _Place(path, (*place.chain, target), followed)
 
     def _listed(self, path: Path) -> _Folder:
         try:
