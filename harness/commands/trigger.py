@@ -12,7 +12,6 @@ from harness.logdir.manifest import read_manifest
 from harness.logdir.request import Answer, fulfilled, listener, listens, new_request, place, withdraw
 from harness.record.schedule import STEPS_AT_MOST
 
-
 GoOn = Callable[[Path], str]
 """The command that goes on with a run."""
 
