@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -26,11 +27,13 @@ __all__ = [
     "remove_folder",
     "remove_leftovers",
     "sync_folder",
+    "why_refused",
 ]
 
 TEMPORARY = ".tmp"
 PAUSES_S = (0.3, 1.0, 2.0)
 """Between two tries of a last write; whoever sent SIGTERM may not wait for long."""
+_NAMED_IN = re.compile(r"\bGLOBAL ([\w.]+)")
 
 
 def remove_leftovers(directory: Path, *, older_than_s: float = 0.0) -> None:
@@ -121,3 +124,13 @@ def reason(error: BaseException) -> str:
     while deepest is not None and not isinstance(deepest, OSError):
         deepest = deepest.__cause__ or deepest.__context__
     return (str(deepest or error).splitlines() or [type(error).__name__])[0]
+
+
+def why_refused(error: Exception) -> str:
+    """Of a file that names what it may not have: the name, as torch or our own reader says it; else what is wrong."""
+    named = _NAMED_IN.search(str(error))
+    if named is None:
+        # Without torch's advice to load it all the same.
+        lines = str(error).rpartition("WeightsUnpickler error: ")[2].strip().splitlines()
+        return lines[0] if lines else type(error).__name__
+    return f"it names {named[1]}, which no checkpoint needs; nothing of it was run"

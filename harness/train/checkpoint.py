@@ -27,13 +27,12 @@ from isal.isal_zlib import crc32
 
 from harness.distributed.world import World
 from harness.errors import UsageError
-from harness.files import TEMPORARY, atomic_write, open_regular, reason, remove_folder, sync_folder
+from harness.files import TEMPORARY, atomic_write, open_regular, reason, remove_folder, sync_folder, why_refused
 
 log = logging.getLogger(__name__)
 
 FORMAT = 2
 _NAME = re.compile(r"step_([0-9]{8,18})(\.pt)?")
-_NAMED_IN = re.compile(r"\bGLOBAL ([\w.]+)")
 BEST = "best"
 STATE = "state.pt"
 THREADS = 8
@@ -360,16 +359,6 @@ def load(path: Path, *, parts: bool = True, mapped: bool = False) -> dict[str, A
     if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise UsageError(f"checkpoint {path} is none of this version's, whose format is {FORMAT}")
     return state
-
-
-def why_refused(error: Exception) -> str:
-    """Of a file that names what it may not have: the name, as torch or our own reader says it; else what is wrong."""
-    named = _NAMED_IN.search(str(error))
-    if named is None:
-        # Without torch's advice to load it all the same.
-        lines = str(error).rpartition("WeightsUnpickler error: ")[2].strip().splitlines()
-        return lines[0] if lines else type(error).__name__
-    return f"it names {named[1]}, which no checkpoint needs; nothing of it was run"
 
 
 def _load_step(path: Path, step: int, *, mapped: bool = False) -> dict[str, Any]:
