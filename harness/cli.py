@@ -12,7 +12,7 @@ from typer.core import TyperCommand
 
 from harness import __version__, console
 from harness.errors import UsageError
-from harness.record.schedule import STEPS_AT_MOST
+from harness.schedule import STEPS_AT_MOST
 
 app = typer.Typer(
     no_args_is_help=True,

@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from harness.publish import Keep, PublishedWindow
     from harness.record.profiler import Profiler
     from harness.record.recording import TraceOptions
-    from harness.record.schedule import Schedule
     from harness.record.spans import span
+    from harness.schedule import Schedule
 
 __all__ = ["Keep", "Profiler", "PublishedWindow", "Schedule", "TraceOptions", "span"]
 _HOME = {
     "Keep": "harness.publish",
     "Profiler": "harness.record.profiler",
     "PublishedWindow": "harness.publish",
-    "Schedule": "harness.record.schedule",
+    "Schedule": "harness.schedule",
     "TraceOptions": "harness.record.recording",
     "span": "harness.record.spans",
 }

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from harness.locks import Lock
 from harness.logdir import request
 from harness.publish.staging import Staging
-from harness.record.schedule import Schedule
+from harness.schedule import Schedule
 
 log = logging.getLogger(__name__)
 

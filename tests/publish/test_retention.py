@@ -9,7 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.publish.retention import Keep, Retention, Stored, expendable, parse_bytes, parse_seconds
+from harness.publish.retention import Keep, Retention, Stored, expendable
+from harness.quantities import parse_bytes, parse_seconds
 from harness.trace import analyze, read
 
 TRACE = Path(__file__).parent.parent / "traces" / "matmul_64.pt.trace.json.gz"
