@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+from harness.config import overrides
 from harness.errors import UsageError
-from harness.train import overrides, resume
+from harness.train import resume
 from tests import reading
 from tests.launch import TINY, Launcher, expect_usage_error, wait_until
 from tests.test_resume import SLOW

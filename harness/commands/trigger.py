@@ -10,7 +10,7 @@ from harness import console
 from harness.errors import UsageError
 from harness.logdir.request import Answer, Request, listener, new_request, place, read_answer, withdraw
 from harness.logdir.run import MANIFEST, PROFILE, read_manifest
-from harness.record.schedule import STEPS_AT_MOST
+from harness.schedule import STEPS_AT_MOST
 
 LOOK_S = 0.2
 """Between two looks at the run directory."""
@@ -51,9 +51,9 @@ def _require_listener(run: Path) -> None:
     if status == "running":
         raise UsageError(f"{run}: the job's profiler is off (profiler=none), has failed, or has not begun yet")
     # Hydra's grammar takes a while to import, and only this needs it.
-    from harness.train import resume
+    from harness.config import overrides
 
-    raise UsageError(f"{run} is not running, it is {status}; go on with it: {resume.command(run)}")
+    raise UsageError(f"{run} is not running, it is {status}; go on with it: {overrides.resume_command(run)}")
 
 
 def _wait(run: Path, request: Request, timeout_s: float) -> Path:

@@ -192,11 +192,11 @@ def show_sweep(logdir: Path, sweep: str | None) -> list[Row]:
     _say(said, "Compare them", console.command(f"board {shlex.quote(str(logdir))}"))
     if done < len(rows):
         # Hydra's grammar takes longer to import than a list of runs to print.
-        from harness.train import resume
+        from harness.config import overrides
 
         # What failed before its first step fails again unless something is given that mends it.
         mended = ["KEY=VALUE"] if any(row.status == "failed" and not row.step for row in rows) else []
-        _say("", "Go on with it", resume.sweep_command(str(rows[0].sweep), logdir, *mended))
+        _say("", "Go on with it", overrides.sweep_command(str(rows[0].sweep), logdir, *mended))
     return rows
 
 
