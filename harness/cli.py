@@ -11,6 +11,9 @@ import typer
 from typer.core import TyperCommand
 
 from harness import __version__, console
+from harness.commands.board import board
+from harness.commands.options import Logdir, Trace, Window
+from harness.commands.timeline import timeline
 from harness.errors import UsageError
 from harness.schedule import STEPS_AT_MOST
 
@@ -22,16 +25,6 @@ app = typer.Typer(
 )
 
 NEWEST = "newest"
-Logdir = Annotated[Path, typer.Argument(help="Where runs were written.", show_default=True)]
-AllowedHosts = Annotated[
-    str,
-    typer.Option(
-        metavar="NAMES",
-        envvar="HARNESS_ALLOWED_HOSTS",
-        help="Further names by which browsers may ask, as behind a proxy: hub.example.com,.lab.example.com",
-        show_default=False,
-    ),
-]
 
 
 class Format(StrEnum):
@@ -116,11 +109,8 @@ def runs(
 
 @app.command()
 def report(
-    path: Annotated[Path, typer.Argument(help="A trace file, a window, a run, or a logdir (its newest run).")],
-    window: Annotated[
-        int | None,
-        typer.Option(help="The window of a run that begins at this step; -1 is the newest, -2 the one before."),
-    ] = None,
+    path: Trace,
+    window: Window = None,
     sort_by: Annotated[
         str | None, typer.Option(help="Operators by this column, in torch's names, as cuda_time_total.")
     ] = None,
@@ -197,45 +187,8 @@ def trigger(
     print(ask(run, steps=steps, with_stack=with_stack, memory=memory, timeout_s=timeout))
 
 
-@app.command()
-def board(
-    logdir: Logdir = Path("tb_logs"),
-    port: Annotated[int | None, typer.Option(help="The first free one from 6006 on where none is given.")] = None,
-    host: Annotated[
-        str, typer.Option(help="The address to listen on; others than this machine reach no loopback one.")
-    ] = "localhost",
-    allowed_hosts: AllowedHosts = "",
-    open: Annotated[bool, typer.Option("--open", help="Open the tab Windows in the browser.")] = False,
-) -> None:
-    """Start TensorBoard on a logdir or a run, until Ctrl-C.
-
-    It answers to localhost and to what --host says; where others reach it, to this machine's names and to addresses in
-    digits. Whoever may ask may read the logdir: there is no password.
-    """
-    from harness.board.launcher import serve
-    from harness.web.hosts import allowed_hosts as names
-
-    serve(logdir, host=host, port=port, allowed_hosts=names(allowed_hosts), open_browser=open)
-
-
-@app.command()
-def timeline(
-    path: Annotated[Path, typer.Argument(help="A trace file, a window, a run, or a logdir (its newest run).")],
-    window: Annotated[
-        int | None,
-        typer.Option(help="The window of a run that begins at this step; -1 is the newest, -2 the one before."),
-    ] = None,
-    port: Annotated[
-        int | None, typer.Option(help="The first free one from 9100 on where none is given.", min=0, max=65535)
-    ] = None,
-    allowed_hosts: AllowedHosts = "",
-    open: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = True,
-) -> None:
-    """Show a trace on a timeline in the browser (Perfetto, offline), until Ctrl-C."""
-    from harness.timeline.serve import serve
-    from harness.web.hosts import allowed_hosts as names
-
-    serve(path, window=window, port=port, allowed_hosts=names(allowed_hosts), open_browser=open)
+app.command()(board)
+app.command()(timeline)
 
 
 @app.command(hidden=True)
