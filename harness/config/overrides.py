@@ -36,7 +36,7 @@ def key(text: str) -> str | None:
     if (override := parsed(text)) is not None:
         return str(override.get_key_element()).lstrip("+~")
     name, equals, _ = text.partition("=")
-    return name.strip().lstrip("+~") if equals and not text.startswith("-") else None
+    return name.lstrip("+~") if equals and not text.startswith("-") else None
 
 
 def varies(text: str) -> bool:
