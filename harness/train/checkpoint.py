@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import pickle
-import random
 import re
 import shutil
 import zipfile
@@ -21,7 +20,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import torch
 from isal.isal_zlib import crc32
 
@@ -388,26 +386,3 @@ def _require_parts(folder: Path, rest: dict[str, Any]) -> None:
     for name, checksum in expected.items():
         if found[name] != checksum:
             raise UsageError(f"checkpoint {folder} is damaged (in {name})")
-
-
-def random_state() -> dict[str, Any]:
-    """The state of every global random generator."""
-    kind, keys, position, has_gauss, gauss = np.random.get_state()
-    state: dict[str, Any] = {
-        "torch": torch.get_rng_state(),
-        "python": random.getstate(),
-        "numpy": (str(kind), torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, gauss),
-    }
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
-    return state
-
-
-def restore_random_state(state: dict[str, Any]) -> None:
-    """Put every global random generator where :func:`random_state` found it."""
-    torch.set_rng_state(state["torch"])
-    random.setstate(state["python"])
-    kind, keys, *rest = state["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])

@@ -14,7 +14,7 @@ from harness.data import Batch, Loader, to_device
 from harness.distributed.strategy import Strategy
 from harness.distributed.world import World
 from harness.errors import UsageError
-from harness.train.checkpoint import random_state, restore_random_state
+from harness.train.randomness import random_state, restore_random_state
 from harness.train.tasks import Task
 
 
