@@ -164,7 +164,7 @@ def a_checkpoint(folder: Path) -> None:
 
 
 def _trainer(folder: Path) -> Any:
-    from tests.test_trainer import Job
+    from tests.train.test_trainer import Job
 
     return Job(folder).trainer
 
