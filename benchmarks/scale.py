@@ -31,9 +31,8 @@ from benchmarks.table import Row, against, arguments, interleaved, show
 from harness.board.events.logger import Logger, NoLogger
 from harness.console import NoProgress
 from harness.data import Loader
-from harness.distributed import world as distributed
 from harness.distributed.strategy import Replicated, Sharded, Strategy, find_blocks
-from harness.distributed.world import World
+from harness.distributed.world import World, alone, join
 from harness.record import Profiler, Schedule
 from harness.train.tasks import Classification, LanguageModeling
 from harness.train.trainer import Trainer
@@ -81,7 +80,7 @@ def build(device: torch.device) -> nn.Module:
 
 def spread(model: nn.Module, device: torch.device, strategy: str) -> Strategy:
     if strategy == "fsdp2":
-        distributed.alone()
+        alone()
         return Sharded(model, find_blocks(model), device=device, param_dtype=torch.bfloat16)
     return Replicated(model) if dist.is_initialized() and dist.get_world_size() > 1 else Strategy(model)
 
@@ -179,7 +178,7 @@ def measure(options: argparse.Namespace) -> None:
     """One rank's part; rank 0 writes the values."""
     torch.set_num_threads(1)
     logging.disable(logging.WARNING)
-    world = distributed.join()
+    world = join()
     device = torch.device("cuda", world.local_rank) if options.device == "cuda" else torch.device("cpu")
     if device.type == "cuda":
         torch.cuda.set_device(device)

@@ -11,8 +11,11 @@ import typer
 from typer.core import TyperCommand
 
 from harness import __version__, console
+from harness.commands.board import board
+from harness.commands.options import Logdir, Trace, Window
+from harness.commands.timeline import timeline
 from harness.errors import UsageError
-from harness.record.schedule import STEPS_AT_MOST
+from harness.schedule import STEPS_AT_MOST
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -20,17 +23,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Train PyTorch models with a profiler that stays for the whole job, and see in TensorBoard where time goes.",
 )
-
-Logdir = Annotated[Path, typer.Argument(help="Where runs were written.", show_default=True)]
-AllowedHosts = Annotated[
-    str,
-    typer.Option(
-        metavar="NAMES",
-        envvar="HARNESS_ALLOWED_HOSTS",
-        help="Further names by which browsers may ask, as behind a proxy: hub.example.com,.lab.example.com",
-        show_default=False,
-    ),
-]
 
 
 class Format(StrEnum):
@@ -94,16 +86,13 @@ def runs(
     """List runs, newest first, or one sweep: status, steps, loss, throughput, windows."""
     from harness.commands.runs import runs as show
 
-    show(logdir, sweep=sweep, figure=figure, format=format.value, go_on=_go_on_with_sweep)
+    show(logdir, sweep=sweep, figure=figure, format=format.value)
 
 
 @app.command()
 def report(
-    path: Annotated[Path, typer.Argument(help="A trace file, a window, a run, or a logdir (its newest run).")],
-    window: Annotated[
-        int | None,
-        typer.Option(help="The window of a run that begins at this step; -1 is the newest, -2 the one before."),
-    ] = None,
+    path: Trace,
+    window: Window = None,
     sort_by: Annotated[
         str | None, typer.Option(help="Operators by this column, in torch's names, as cuda_time_total.")
     ] = None,
@@ -177,62 +166,11 @@ def trigger(
     """Ask a running job for a window soon; prints the window's path when it is there."""
     from harness.commands.trigger import trigger as ask
 
-    print(ask(run, steps=steps, with_stack=with_stack, memory=memory, timeout_s=timeout, go_on=_go_on))
+    print(ask(run, steps=steps, with_stack=with_stack, memory=memory, timeout_s=timeout))
 
 
-@app.command()
-def board(
-    logdir: Logdir = Path("tb_logs"),
-    port: Annotated[int | None, typer.Option(help="The first free one from 6006 on where none is given.")] = None,
-    host: Annotated[
-        str, typer.Option(help="The address to listen on; others than this machine reach no loopback one.")
-    ] = "localhost",
-    allowed_hosts: AllowedHosts = "",
-    open: Annotated[bool, typer.Option("--open", help="Open the tab Windows in the browser.")] = False,
-) -> None:
-    """Start TensorBoard on a logdir or a run, until Ctrl-C.
-
-    It answers to localhost and to what --host says; where others reach it, to this machine's names and to addresses in
-    digits. Whoever may ask may read the logdir: there is no password.
-    """
-    from harness.board.launcher import serve
-    from harness.web.hosts import allowed_hosts as names
-
-    serve(logdir, host=host, port=port, allowed_hosts=names(allowed_hosts), open_browser=open)
-
-
-@app.command()
-def timeline(
-    path: Annotated[Path, typer.Argument(help="A trace file, a window, a run, or a logdir (its newest run).")],
-    window: Annotated[
-        int | None,
-        typer.Option(help="The window of a run that begins at this step; -1 is the newest, -2 the one before."),
-    ] = None,
-    port: Annotated[
-        int | None, typer.Option(help="The first free one from 9100 on where none is given.", min=0, max=65535)
-    ] = None,
-    allowed_hosts: AllowedHosts = "",
-    open: Annotated[bool, typer.Option("--open/--no-open", help="Open it in the browser.")] = True,
-) -> None:
-    """Show a trace on a timeline in the browser (Perfetto, offline), until Ctrl-C."""
-    from harness.timeline.serve import serve
-    from harness.web.hosts import allowed_hosts as names
-
-    serve(path, window=window, port=port, allowed_hosts=names(allowed_hosts), open_browser=open)
-
-
-def _go_on(run: Path) -> str:
-    """The command that goes on with a run."""
-    # Hydra's grammar takes a while to import, and few need it.
-    from harness.train import resume
-
-    return resume.command(run)
-
-
-def _go_on_with_sweep(sweep: str, logdir: Path, *more: str) -> str:
-    from harness.train import resume
-
-    return resume.sweep_command(sweep, logdir, *more)
+app.command()(board)
+app.command()(timeline)
 
 
 @app.command(hidden=True)

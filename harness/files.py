@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -28,11 +29,13 @@ __all__ = [
     "remove_folder",
     "remove_leftovers",
     "sync_folder",
+    "why_refused",
 ]
 
 TEMPORARY = ".tmp"
 PAUSES_S = (0.3, 1.0, 2.0)
 """Between two tries of a last write; whoever sent SIGTERM may not wait for long."""
+_NAMED_IN = re.compile(r"\bGLOBAL ([\w.]+)")
 
 
 def remove_leftovers(directory: Path, *, older_than_s: float = 0.0) -> None:
@@ -137,3 +140,13 @@ def is_inside(path: Path, folders: Iterable[Path]) -> bool:
     except (OSError, RuntimeError, ValueError):
         return False
     return any(real.is_relative_to(folder) for folder in folders)
+
+
+def why_refused(error: Exception) -> str:
+    """Of a file that names what it may not have: the name, as torch or our own reader says it; else what is wrong."""
+    named = _NAMED_IN.search(str(error))
+    if named is None:
+        # Without torch's advice to load it all the same.
+        lines = str(error).rpartition("WeightsUnpickler error: ")[2].strip().splitlines()
+        return lines[0] if lines else type(error).__name__
+    return f"it names {named[1]}, which no checkpoint needs; nothing of it was run"

@@ -16,8 +16,8 @@ from harness.record import Schedule
 from harness.trace import WindowReport, read
 from tests import reading
 from tests.launch import Command, Launcher, session, wait_until, window_every
-from tests.test_resume import SLOW, Watch, start, wait_until_it_trains
-from tests.test_trainer import Job
+from tests.train.test_resume import SLOW, Watch, start, wait_until_it_trains
+from tests.train.test_trainer import Job
 
 KILLING_S = float(os.environ.get("HARNESS_TEST_KILLING_S", "10"))
 """For how long; a change to what is killed deserves minutes."""

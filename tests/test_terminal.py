@@ -16,7 +16,7 @@ from harness.train.checkpoint import Checkpoints
 from tests import reading
 from tests.distributed import jobs
 from tests.launch import NOISE, Command, Launcher, environment, python, wait_until
-from tests.test_resume import SLOW, job
+from tests.train.test_resume import SLOW, job
 
 FOR_EVER = (*SLOW, "+data.train.seconds=0.02", "trainer.max_steps=100000", "checkpoint.every=null", "data.eval=null")
 

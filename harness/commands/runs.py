@@ -13,15 +13,13 @@ from harness import console
 from harness.errors import UsageError
 from harness.files import printable
 from harness.logdir.rows import Row, collect, sweep_rows
-from harness.report.sections.runs import GoOn, show, show_sweep
+from harness.report.sections.runs import show, show_sweep
 
 NEWEST = "newest"
 """The sweep that is meant where none is named."""
 
 
-def runs(
-    logdir: Path, *, sweep: str | None, figure: Path | None, format: Literal["table", "json"], go_on: GoOn
-) -> None:
+def runs(logdir: Path, *, sweep: str | None, figure: Path | None, format: Literal["table", "json"]) -> None:
     """Print them; ``figure``: draw the sweep there too.
 
     Raises:
@@ -37,7 +35,10 @@ def runs(
     if format == "json":
         sys.stdout.buffer.write(msgspec.json.format(_encoded(rows)) + b"\n")
     elif sweep is not None:
-        show_sweep(rows, logdir, console.out, go_on)
+        # Hydra's grammar takes longer to import than a list of runs to print.
+        from harness.config import overrides
+
+        show_sweep(rows, logdir, console.out, overrides.sweep_command)
     elif rows:
         show(rows, console.out)
     else:

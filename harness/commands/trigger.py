@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from harness import console
@@ -10,15 +9,10 @@ from harness.errors import UsageError
 from harness.logdir.layout import MANIFEST
 from harness.logdir.manifest import read_manifest
 from harness.logdir.request import Answer, fulfilled, listener, listens, new_request, place, withdraw
-from harness.record.schedule import STEPS_AT_MOST
-
-GoOn = Callable[[Path], str]
-"""The command that goes on with a run."""
+from harness.schedule import STEPS_AT_MOST
 
 
-def trigger(
-    run: Path, *, steps: int | None, with_stack: bool, memory: bool, timeout_s: float, go_on: GoOn | None = None
-) -> Path:
+def trigger(run: Path, *, steps: int | None, with_stack: bool, memory: bool, timeout_s: float) -> Path:
     """Ask the job that trains in ``run`` for a window, and wait until it stands in the logdir.
 
     Raises:
@@ -26,7 +20,7 @@ def trigger(
     """
     if steps is not None and not 1 <= steps <= STEPS_AT_MOST:
         raise UsageError(f"{steps} steps: a window has between 1 and {STEPS_AT_MOST:,}")
-    _require_listener(run, go_on)
+    _require_listener(run)
     request = new_request(steps=steps, with_stack=with_stack, memory=memory)
     try:
         placed = place(run, request)
@@ -40,7 +34,7 @@ def trigger(
         withdraw(run, request)
 
 
-def _require_listener(run: Path, go_on: GoOn | None) -> None:
+def _require_listener(run: Path) -> None:
     if not run.is_dir():
         raise UsageError(f"{run} is no run: there is no such directory")
     if listens(run):
@@ -52,8 +46,10 @@ def _require_listener(run: Path, go_on: GoOn | None) -> None:
     status = read_manifest(run).status
     if status == "running":
         raise UsageError(f"{run}: the job's profiler is off (profiler=none), has failed, or has not begun yet")
-    again = f"; go on with it: {go_on(run)}" if go_on is not None else ""
-    raise UsageError(f"{run} is not running, it is {status}{again}")
+    # Hydra's grammar takes a while to import, and only this needs it.
+    from harness.config import overrides
+
+    raise UsageError(f"{run} is not running, it is {status}; go on with it: {overrides.resume_command(run)}")
 
 
 def _say_which(answer: Answer) -> None:

@@ -22,8 +22,7 @@ from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.futures import Future
 
 from harness.errors import UsageError
-from harness.files import open_regular, read_regular
-from harness.train.checkpoint import why_refused
+from harness.files import open_regular, read_regular, why_refused
 
 METADATA = ".metadata"
 MOST_METADATA = 2**30

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -14,8 +13,8 @@ import msgspec
 from harness.logdir.findings import Unreadable, read_findings
 from harness.logdir.layout import step_of_window, trace_name
 from harness.logdir.scan import windows_in
-
-GIB = 1024**3
+from harness.quantities import parse_bytes
+from harness.schedule import KEEP_BYTES
 
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,40 +22,10 @@ class Keep(msgspec.Struct, frozen=True, kw_only=True):
 
     windows: int | None = None
     """Traces."""
-    bytes: int | None = 20 * GIB
+    bytes: int | None = parse_bytes(KEEP_BYTES)
     """Of all traces together."""
     age_s: float | None = None
     """A trace's age, counted from the newest one."""
-
-
-def parse_bytes(text: str) -> int:
-    """``500 MB``, ``20GiB`` or a plain number of bytes, as bytes.
-
-    Raises:
-        ValueError: for anything else.
-    """
-    return int(_quantity(text, _SIZES, "a size as 500MB or 20GiB"))
-
-
-def parse_seconds(text: str) -> float:
-    """``90m``, ``12h``, ``30d`` or a plain number of seconds, as seconds.
-
-    Raises:
-        ValueError: for anything else.
-    """
-    return _quantity(text, _TIMES, "a time as 90m, 12h or 30d")
-
-
-_SIZES = {"": 1, "b": 1, **{f"{unit}b": 1000**power for power, unit in enumerate("kmgt", 1)}}
-_SIZES |= {f"{unit}ib": 1024**power for power, unit in enumerate("kmgt", 1)}
-_TIMES = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def _quantity(text: str, units: Mapping[str, int], expected: str) -> float:
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
-    if match is None or match[2] not in units or not float(match[1]):
-        raise ValueError(f"must be {expected}, more than 0")
-    return float(match[1]) * units[match[2]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,6 +29,7 @@ from harness.publish.ranks import complete, handed_in
 from harness.publish.retention import Retention
 from harness.publish.staging import Staging
 from harness.publish.upload import Uploader
+from harness.quantities import MIB
 from harness.trace import analyze_window
 
 NICENESS = 10
@@ -45,7 +46,6 @@ RANKS_LOOK_S = 0.1
 """How often a window that waits for other ranks is looked at."""
 UPLOAD_LIMIT_S = 30.0
 """How long the end of a job waits for copies on their way; the next life of the run makes up for the rest."""
-MIB = 1024**2
 
 
 class Outcome(msgspec.Struct, kw_only=True, tag=True):

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.quantities import MIB
+
 LOOK_S = 0.25
 LEAST_S = 120.0
 """No recording is ended for its length before: one slow step is no fault."""
@@ -20,7 +22,6 @@ UNKNOWN_S = 600.0
 """Where no step has told the pace yet; a first step may compile for minutes."""
 FASTEST_MIB_S = 400.0
 """Memory that comes faster is the job's own, as an optimizer's state: recording takes up to about 150."""
-MIB = 1024**2
 _MEMORY = Path("/proc/self/statm")
 
 

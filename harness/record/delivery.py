@@ -14,6 +14,7 @@ from harness.credentials import HOW, has_secret
 from harness.logdir.scan import windows
 from harness.publish import Job, Keep, PublishedWindow, Publisher, Staging
 from harness.publish.ranks import Handover, RankStaging
+from harness.quantities import MIB
 from harness.record.ensemble import Ensemble
 from harness.record.recording import Place, Recording
 
@@ -21,7 +22,6 @@ log = logging.getLogger(__name__)
 
 PARTIAL_TIMEOUT_S = 10.0
 """How long a window that was cut short waits for other ranks at most: one of them may be what cut it."""
-MIB = 1024**2
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ import torch
 
 from harness.distributed.meeting import Appointment, Meeting
 from harness.record.entry import rank_of_environment, ranks_without_a_group
-from harness.record.schedule import Window
 from harness.record.trigger import Demand
+from harness.schedule import Window
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from harness.locks import Lock
 from harness.logdir import request
 from harness.logdir.scan import windows_in
 from harness.publish.staging import Staging
-from harness.record.schedule import Schedule
+from harness.schedule import Schedule
 
 log = logging.getLogger(__name__)
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 
 from harness.logdir.layout import step_of_window, window_name
 from harness.record.ensemble import LEAD
-from harness.record.schedule import Schedule, Window
 from harness.record.trigger import Demand
+from harness.schedule import Schedule, Window
 from harness.trace.passed_over import ASKED, EARLIER
 
 REFERENCE_STEPS = LEAD

@@ -23,18 +23,19 @@ from harness.files import atomic_write
 from harness.logdir.layout import MANIFEST, PASSED_OVER, window_name
 from harness.publish import Keep, PublishedWindow
 from harness.publish.staging import Staging
+from harness.quantities import MIB
 from harness.record import entry, process, remarks, spans
 from harness.record.budget import OverheadBudget, account_of, passed_over_before
 from harness.record.clock import StepClock
-from harness.record.delivery import MIB, Delivery, DeliveryOptions
+from harness.record.delivery import Delivery, DeliveryOptions
 from harness.record.ensemble import Ensemble
 from harness.record.others import Occupied
 from harness.record.plan import Plan
 from harness.record.recording import Recording, TraceOptions
-from harness.record.schedule import Schedule, Window
 from harness.record.slow import SlowSteps
 from harness.record.snapshots import MemorySnapshots
 from harness.record.trigger import Demand, Trigger
+from harness.schedule import DRAIN_S, MAX_OVERHEAD, MAX_TRACE_MIB, RANKS_TIMEOUT_S, Schedule, Window
 from harness.trace.passed_over import BUDGET, OTHER, PUBLISHER, in_words
 
 log = logging.getLogger(__name__)
@@ -108,15 +109,15 @@ class Profiler:
         first_step: int = 0,
         resumes: bool | None = None,
         on_window: Callable[[PublishedWindow], None] | None = None,
-        max_overhead: float | None = 0.01,
+        max_overhead: float | None = MAX_OVERHEAD,
         keep: Keep | None = None,
-        max_trace_mib: int | None = 1024,
-        drain_s: float = 60.0,
+        max_trace_mib: int | None = MAX_TRACE_MIB,
+        drain_s: float = DRAIN_S,
         slow: SlowSteps | None = None,
         snapshots: MemorySnapshots | None = None,
         upload: str | None = None,
         ranks: Collection[int] | None = None,
-        ranks_timeout_s: float = 60.0,
+        ranks_timeout_s: float = RANKS_TIMEOUT_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.run = entry.safe_name(run)

@@ -26,7 +26,7 @@ from harness.record.bounds import Watchdog
 from harness.record.budget import added_us
 from harness.record.clock import StepClock
 from harness.record.others import quiet_kineto
-from harness.record.schedule import Schedule, Window
+from harness.schedule import Schedule, Window
 
 METADATA_KEY = "harness"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from harness.record.schedule import Schedule
+from harness.schedule import Schedule
 
 
 def over_budget(limit: float | None, wait_s: float) -> str:

@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from harness.schedule import SLOW_EVERY_S, SLOW_STEPS
+
 KEPT = 101
 """Steps whose median is the normal pace."""
 LEAST = 20
@@ -42,7 +44,12 @@ class SlowSteps:
     """
 
     def __init__(
-        self, factor: float, *, steps: int = 3, every_s: float = 600.0, clock: Callable[[], float] = time.perf_counter
+        self,
+        factor: float,
+        *,
+        steps: int = SLOW_STEPS,
+        every_s: float = SLOW_EVERY_S,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         if not factor > 1 or steps < 1 or every_s < 0:
             raise ValueError(
@@ -58,10 +65,6 @@ class SlowSteps:
 
     def begin(self) -> None:
         self._began = self._clock()
-
-    def skip(self) -> None:
-        """The step that has begun is no step like the others: the profiler is on."""
-        self._began = None
 
     def end(self) -> Slow | None:
         """The step is over; what to say of it and those before it, if they are slow."""

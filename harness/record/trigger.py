@@ -18,7 +18,7 @@ from harness.logdir.layout import window_name
 from harness.logdir.request import Answer, Request
 from harness.record.entry import Claim
 from harness.record.recording import TraceOptions
-from harness.record.schedule import STEPS_AT_MOST, Schedule, Window
+from harness.schedule import STEPS_AT_MOST, Schedule, Window
 
 log = logging.getLogger(__name__)
 

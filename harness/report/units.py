@@ -6,25 +6,11 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len
 
+from harness.quantities import duration as duration
+from harness.quantities import size as size
+from harness.quantities import three_digits
+
 GONE = "…"
-
-
-def duration(us: float) -> str:
-    """Microseconds with three digits: `23.1 µs`, `1.28 ms`, `2.05 s`."""
-    for unit, size in (("µs", 1.0), ("ms", 1e3)):
-        if abs(us) / size < 999.5:
-            return f"{_three_digits(us / size)} {unit}"
-    return f"{_three_digits(us / 1e6)} s"
-
-
-def size(count: float) -> str:
-    """Bytes with three digits: `512 B`, `1.66 GiB`."""
-    if abs(count) < 1024:
-        return f"{count:,.0f} B"
-    for unit, unit_size in (("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30)):
-        if abs(count) / unit_size < 999.5:
-            return f"{_three_digits(count / unit_size)} {unit}"
-    return f"{_three_digits(count / 2**40)} TiB"
 
 
 def share(fraction: float) -> str:
@@ -38,15 +24,8 @@ def rate(value: float, unit: str) -> str:
     """With a decimal prefix: `4.5 TFLOP`, `21.3 GB/s`."""
     for prefix, scale in (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12)):
         if abs(value) / scale < 999.5:
-            return f"{_three_digits(value / scale)} {prefix}{unit}"
-    return f"{_three_digits(value / 1e15)} P{unit}"
-
-
-def _three_digits(value: float) -> str:
-    if value == 0:
-        return "0"
-    digits = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
-    return f"{value:,.{digits}f}"
+            return f"{three_digits(value / scale)} {prefix}{unit}"
+    return f"{three_digits(value / 1e15)} P{unit}"
 
 
 def torch_time(us: float) -> str:

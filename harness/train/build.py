@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from harness.board.events.logger import Logger
 from harness.config import targets
-from harness.config.schema import Config, Precision, StrategyKind
+from harness.config.schema import Config, Precision, SlowConfig, StrategyKind
+from harness.console import Progress
 from harness.data import Loader, facts
-from harness.distributed import world as distributed
 from harness.distributed.strategy import Replicated, Sharded, Strategy, checkpoint_activations, find_blocks
-from harness.distributed.world import World
+from harness.distributed.world import World, alone
 from harness.errors import UsageError
+from harness.publish import Keep, PublishedWindow
+from harness.quantities import parse_bytes, parse_seconds
+from harness.record import Profiler, TraceOptions
+from harness.record.slow import SlowSteps
+from harness.record.snapshots import MemorySnapshots
+from harness.record.spans import set_nvtx
+from harness.schedule import Schedule
+from harness.train.checkpoint import Checkpoints
 from harness.train.tasks import Task
+from harness.train.trainer import Trainer
 
 FACTS = ("kind", "in_channels", "image_size", "num_classes", "vocab_size", "context_length", "size", "device", "seed")
 """What data can tell a model or a task; see :func:`harness.data.facts`."""
@@ -77,7 +89,7 @@ def strategy(config: Config, model: torch.nn.Module, device: torch.device, world
             )
         checkpoint_activations(blocks)
     if sharded:
-        distributed.alone()
+        alone()
         return Sharded(
             model,
             blocks,
@@ -88,6 +100,132 @@ def strategy(config: Config, model: torch.nn.Module, device: torch.device, world
     if world.size > 1 and any(parameter.requires_grad for parameter in model.parameters()):
         return Replicated(model, find_unused_parameters=settings.find_unused_parameters)
     return Strategy(model)
+
+
+def optimization(
+    config: Config, parameters: Sequence[torch.nn.Parameter]
+) -> tuple[torch.optim.Optimizer | None, torch.optim.lr_scheduler.LRScheduler | None]:
+    """The optimizer of these parameters, and what schedules its rate.
+
+    Raises:
+        UsageError: for what cannot be built.
+    """
+    optimizer, scheduler = None, None
+    if config.optimizer is not None:
+        optimizer = targets.build("optimizer", config.optimizer, {"params": parameters})
+    if config.scheduler is not None:
+        scheduler = targets.build("scheduler", config.scheduler, {"optimizer": optimizer})
+    return optimizer, scheduler
+
+
+def trainer(
+    config: Config,
+    parts: Parts,
+    strategy: Strategy,
+    optimizer: torch.optim.Optimizer | None,
+    scheduler: torch.optim.lr_scheduler.LRScheduler | None,
+    *,
+    checkpoints: Checkpoints,
+    logger: Logger,
+    progress: Progress,
+    on_log: Callable[[int, dict[str, float]], None],
+    before_save: Callable[[int], None],
+    world: World,
+) -> Trainer:
+    """The loop over these parts."""
+    settings = config.trainer
+    return Trainer(
+        model=strategy,
+        task=parts.task,
+        optimizer=optimizer,
+        scheduler=scheduler,
+        train=parts.loaders["train"],
+        evaluation=parts.loaders.get("eval"),
+        device=parts.device,
+        max_steps=settings.max_steps,
+        precision=settings.precision.value,
+        compile=settings.compile,
+        grad_accumulation=settings.grad_accumulation,
+        grad_clip=settings.grad_clip,
+        log_every=settings.log_every,
+        eval_every=settings.eval_every,
+        eval_batches=settings.eval_batches,
+        logger=logger,
+        checkpoints=checkpoints if config.checkpoint.enabled else None,
+        checkpoint_every=config.checkpoint.every,
+        histograms_every=config.logger.histograms_every,
+        progress=progress,
+        on_log=on_log,
+        before_save=before_save,
+        world=world,
+    )
+
+
+def profiler(
+    config: Config,
+    run: Path,
+    *,
+    schedule: Schedule | None,
+    first_step: int,
+    on_window: Callable[[PublishedWindow], None],
+    world: World,
+) -> Profiler:
+    """What records windows of the job that trains in ``run``; every rank's to call.
+
+    Raises:
+        UsageError: where it cannot be, or has no room.
+    """
+    settings, keep = config.profiler, config.profiler.keep
+    options = TraceOptions(
+        activities=tuple(settings.activities),
+        record_shapes=settings.record_shapes,
+        profile_memory=settings.profile_memory,
+        with_stack=settings.with_stack,
+        with_flops=settings.with_flops,
+    )
+    set_nvtx(settings.nvtx and settings.enabled)
+    try:
+        return Profiler(
+            run.parent.parent,
+            "/".join(run.parts[-2:]),
+            schedule,
+            options,
+            first_step=first_step,
+            resumes=True,
+            on_window=on_window,
+            max_overhead=settings.max_overhead,
+            keep=Keep(
+                windows=keep.windows,
+                bytes=None if keep.bytes is None else parse_bytes(keep.bytes),
+                age_s=None if keep.age is None else parse_seconds(keep.age),
+            ),
+            max_trace_mib=settings.max_trace_mib,
+            drain_s=settings.drain_s,
+            slow=_slow_steps(settings.trigger_on_slow),
+            snapshots=MemorySnapshots(
+                run,
+                every_window=settings.memory_snapshot.every_window,
+                every=settings.memory_snapshot.every,
+                on_oom=settings.memory_snapshot.on_oom,
+                max_entries=settings.memory_snapshot.max_entries,
+            ),
+            upload=settings.upload,
+            ranks=world.recording(settings.ranks),
+            ranks_timeout_s=settings.ranks_timeout_s,
+        )
+    except ValueError as error:
+        raise UsageError(f"profiler: {error}") from error
+    except OSError as error:
+        raise UsageError(
+            f"logdir={run.parent.parent}: windows are staged in a folder beside it, which cannot be made "
+            f"({error}); choose a logdir whose parent you may write to, or profiler=none"
+        ) from error
+
+
+def _slow_steps(settings: SlowConfig) -> SlowSteps | None:
+    if settings.factor is None:
+        return None
+    return SlowSteps(settings.factor, steps=settings.steps, every_s=settings.every_s)
 
 
 def _facts(train: Loader) -> dict[str, Any]:

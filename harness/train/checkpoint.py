@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import pickle
-import random
 import re
 import shutil
 import zipfile
@@ -21,19 +20,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
-import numpy as np
 import torch
 from isal.isal_zlib import crc32
 
 from harness.distributed.world import World
 from harness.errors import UsageError
-from harness.files import TEMPORARY, atomic_write, open_regular, reason, remove_folder, sync_folder
+from harness.files import TEMPORARY, atomic_write, open_regular, reason, remove_folder, sync_folder, why_refused
 
 log = logging.getLogger(__name__)
 
 FORMAT = 2
 _NAME = re.compile(r"step_([0-9]{8,18})(\.pt)?")
-_NAMED_IN = re.compile(r"\bGLOBAL ([\w.]+)")
 BEST = "best"
 STATE = "state.pt"
 THREADS = 8
@@ -362,16 +359,6 @@ def load(path: Path, *, parts: bool = True, mapped: bool = False) -> dict[str, A
     return state
 
 
-def why_refused(error: Exception) -> str:
-    """Of a file that names what it may not have: the name, as torch or our own reader says it; else what is wrong."""
-    named = _NAMED_IN.search(str(error))
-    if named is None:
-        # Without torch's advice to load it all the same.
-        lines = str(error).rpartition("WeightsUnpickler error: ")[2].strip().splitlines()
-        return lines[0] if lines else type(error).__name__
-    return f"it names {named[1]}, which no checkpoint needs; nothing of it was run"
-
-
 def _load_step(path: Path, step: int, *, mapped: bool = False) -> dict[str, Any]:
     """The checkpoint that has the name of ``step``. Raises UsageError as :func:`load` does, and where it is another's:
     a copy under a later name would push out those that are later indeed."""
@@ -399,26 +386,3 @@ def _require_parts(folder: Path, rest: dict[str, Any]) -> None:
     for name, checksum in expected.items():
         if found[name] != checksum:
             raise UsageError(f"checkpoint {folder} is damaged (in {name})")
-
-
-def random_state() -> dict[str, Any]:
-    """The state of every global random generator."""
-    kind, keys, position, has_gauss, gauss = np.random.get_state()
-    state: dict[str, Any] = {
-        "torch": torch.get_rng_state(),
-        "python": random.getstate(),
-        "numpy": (str(kind), torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, gauss),
-    }
-    if torch.cuda.is_available():
-        state["cuda"] = torch.cuda.get_rng_state_all()
-    return state
-
-
-def restore_random_state(state: dict[str, Any]) -> None:
-    """Put every global random generator where :func:`random_state` found it."""
-    torch.set_rng_state(state["torch"])
-    random.setstate(state["python"])
-    kind, keys, *rest = state["numpy"]
-    np.random.set_state((kind, keys.numpy().astype(np.uint32), *rest))
-    if "cuda" in state and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(state["cuda"][: torch.cuda.device_count()])

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-MIB = 1024**2
+from harness.quantities import MIB
 
 
 @dataclass(frozen=True, kw_only=True)

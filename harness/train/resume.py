@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -21,13 +20,12 @@ from pathlib import Path
 import msgspec
 from omegaconf import OmegaConf
 
-from harness import console
+from harness.config import overrides
 from harness.credentials import MASK
 from harness.errors import UsageError
 from harness.files import TEMPORARY, read_regular, sync_folder
 from harness.logdir.layout import HYDRA, MANIFEST
 from harness.logdir.manifest import Manifest, read_manifest
-from harness.train import overrides
 
 OVERRIDES = "overrides.yaml"
 NEVER_KEPT = {"resume", "sweep"}
@@ -61,19 +59,6 @@ def complete(arguments: Sequence[str]) -> list[str]:
     while place and overrides.key(new[place - 1]) is not None:
         place -= 1
     return [*new[:place], *kept, *new[place:]]
-
-
-def command(run: Path) -> str:
-    """The command that goes on with a run, as one pastes it into a shell here, whatever its path is made of."""
-    return console.command(f"train {shlex.quote(overrides.assign('resume', console.path(run)))}")
-
-
-def sweep_command(sweep: str, logdir: Path, *more: str) -> str:
-    """The same of a sweep, by its id; the logdir is named unless it lies here, where sweeps are looked for."""
-    arguments = [overrides.assign("resume", sweep)]
-    if logdir.absolute().parent != Path.cwd():
-        arguments.append(overrides.assign("logdir", console.path(logdir)))
-    return console.command(f"train -m {shlex.join([*arguments, *more])}")
 
 
 def kept_overrides(run: Path) -> list[str]:

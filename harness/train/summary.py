@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from signal import Signals
 
 from rich.table import Table
 
 from harness import console
+from harness.publish import PublishedWindow
 
-if TYPE_CHECKING:
-    from harness.train.trainer import Summary
+
+@dataclass(kw_only=True)
+class Summary:
+    """How a job went, since it was started or resumed."""
+
+    first_step: int
+    """Before which it had trained already; 0 unless it was resumed."""
+    step: int
+    seconds: float
+    first_loss: float | None
+    """Mean training loss of the first logged interval."""
+    last_loss: float | None
+    metrics: dict[str, float]
+    """The newest value of every scalar, by tag."""
+    windows: list[PublishedWindow]
+    stopped_by: Signals | None
+    """The signal that ended the job before its time."""
+    saved: bool
+    """Whether the state of :attr:`step` is on disk, from which a resumption goes on."""
+    unsaved: str | None
+    """Why it is not, although it was to be, and what is."""
 
 
 def show_run(run: Path, summary: Summary) -> None:

@@ -9,19 +9,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from glob import escape
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
 
+from harness import console
+from harness.config import overrides
 from harness.errors import UsageError
 from harness.files import atomic_write, read_regular, remove_leftovers
 from harness.logdir.layout import MANIFEST
 from harness.logdir.manifest import Manifest, read_manifest
-from harness.logdir.rows import peak_mib
-from harness.train import overrides, resume
+from harness.logdir.rows import Row, peak_mib
+from harness.report.figure import sweep as figure
+from harness.report.sections.runs import show_sweep
+from harness.train import resume
 
 SUFFIX = ".sweep.json"
 HYDRAS_OWN = "multirun.yaml"
@@ -37,6 +45,82 @@ class Sweep(msgspec.Struct, kw_only=True):
 
     id: str
     arguments: list[str]
+
+
+class Followed(Callback):
+    """A sweep while Hydra runs it: where it goes, so that its table can be printed however it ends, and it can be gone
+    on with.
+
+    Hydra makes its callbacks itself, from a name in its configuration, and hands them nothing; so the command makes
+    this one, and the name there is :func:`followed`, which gives it. Workers of a launcher get a copy.
+    """
+
+    def __init__(self, sweep: Sweep) -> None:
+        self.sweep = sweep
+        self.logdir: Path | None = None
+        """Known once Hydra has composed."""
+        self.unsaved: UsageError | None = None
+        """Why nobody could go on with it: Hydra makes a warning of what a callback raises."""
+        self.errors: Sequence[str] = ()
+        """Of its runs, as its table has told them."""
+        self._folder = Path()
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        self.logdir = Path(config.logdir)
+        self._folder = self.logdir / config.name
+        try:
+            save(self._folder, self.sweep)
+        except UsageError as error:
+            self.unsaved = error
+
+    def could_not_begin(self) -> bool:
+        """Whether it came to its jobs and none of them has made its directory."""
+        return self.logdir is not None and not any(self._folder.glob(f"{self.sweep.id}_*"))
+
+    def show(self) -> None:
+        """Print the table of its runs; where none was begun, nothing is left of it."""
+        if self.logdir is None or not was_begun(self._folder, self.sweep.id, self.logdir):
+            return
+        rows = sweep_rows(self.logdir, self.sweep.id)
+        show_sweep(rows, self.logdir, console.out, overrides.sweep_command)
+        self.errors = [row.error for row in rows if row.error]
+        _draw(rows, self._folder / self.sweep.id)
+
+
+_followed: ContextVar[Followed | None] = ContextVar("followed", default=None)
+
+
+@contextmanager
+def following(sweep: Followed | None) -> Iterator[None]:
+    """While entered, this is the sweep that Hydra runs."""
+    before = _followed.set(sweep)
+    try:
+        yield
+    finally:
+        _followed.reset(before)
+
+
+def followed() -> Callback:
+    """What ``conf/config.yaml`` names as its callback: the sweep that runs; of a single run, one that does nothing."""
+    return _followed.get() or Callback()
+
+
+def names_only_what_varies(arguments: Sequence[str]) -> str:
+    """An override that keeps the values which all jobs of the sweep share out of their directories' names."""
+    shared = [
+        key
+        for text in arguments
+        if "=" in text and (key := overrides.key(text)) is not None and not overrides.varies(text)
+    ]
+    keys = ",".join(key for key in ("logdir", "name", "sweep", *shared) if not key.startswith("hydra"))
+    return f"hydra.job.config.override_dirname.exclude_keys=[{keys}]"
+
+
+def _draw(rows: Sequence[Row], folder: Path) -> None:
+    """Put a sweep over one number into TensorBoard; a disk that is full is no reason to fail."""
+    with suppress(OSError):
+        if figure.to_tensorboard(rows, folder):
+            console.out.print("Step time against what varies: TensorBoard, tab Images", highlight=False)
 
 
 def save(folder: Path, sweep: Sweep) -> None:

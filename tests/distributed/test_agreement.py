@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from harness.distributed import meeting as agreement
 from harness.distributed.meeting import AgreedStop, Meeting
 
 
@@ -83,8 +82,8 @@ def test_rank_0_alone_decides_on_a_window_of_the_schedule_as_its_budget_allows(s
 
 
 def test_whoever_waits_for_rank_0_in_vain_goes_on(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agreement, "DECISION_S", 0.05)
-    monkeypatch.setattr(agreement, "JOIN_S", 0.05)
+    monkeypatch.setattr("harness.distributed.meeting.DECISION_S", 0.05)
+    monkeypatch.setattr("harness.distributed.meeting.JOIN_S", 0.05)
     leader, other = (Meeting(store, "test", rank=rank, size=2, wake=lambda: None) for rank in range(2))
     for key in ("window 7", "window 9"):  # which has not joined, and which has and does not come
         assert not other.settle(key, lambda: True)

@@ -161,11 +161,11 @@ def a_checkpoint(folder: Path) -> None:
 
     trainer = _trainer(folder)
     trainer.state.step = 2
-    Checkpoints((folder / STEP).parent).save(trainer._snapshot(), step=2)
+    Checkpoints((folder / STEP).parent).save(trainer.keeper.snapshot(), step=2)
 
 
 def _trainer(folder: Path) -> Any:
-    from tests.test_trainer import Job
+    from tests.train.test_trainer import Job
 
     return Job(folder).trainer
 
@@ -200,10 +200,10 @@ def _sharded() -> Any:
     """A small model in shards of one rank, and its optimizer."""
     import torch
 
-    from harness.distributed import world as distributed
     from harness.distributed.strategy import Sharded
+    from harness.distributed.world import alone
 
-    distributed.alone()
+    alone()
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 2))
     strategy = Sharded(model, list(model), device=torch.device("cpu"))

@@ -16,7 +16,7 @@ from harness.train.checkpoint import Checkpoints, load
 from tests import reading
 from tests.faults import kill_at
 from tests.launch import NOISE, TINY, Ended, Launcher, environment, expect_usage_error, tree, window_every
-from tests.test_resume import assert_same_outcome
+from tests.train.test_resume import assert_same_outcome
 
 SMALL = (
     *(text for text in TINY if not text.startswith(("trainer.max_steps", "checkpoint"))),

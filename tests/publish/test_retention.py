@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.publish.retention import Keep, Retention, Stored, expendable, parse_bytes, parse_seconds
+from harness.publish.retention import Keep, Retention, Stored, expendable
 from harness.trace import analyze, read
 
 TRACE = Path(__file__).parent.parent / "traces" / "matmul_64.pt.trace.json.gz"
@@ -91,21 +91,3 @@ def test_tensorboards_plugin_does_not_miss_a_trace_that_is_gone(tmp_path: Path) 
     assert sorted(seen) == [str(made[0]), str(made[2])]
     # One that was about to be read: the run is empty, and nothing fails.
     assert RunLoader("gone", str(made[1]), io.Cache()).load().profiles == {}
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("1", 1), ("20 GiB", 20 * 1024**3), ("500MB", 500_000_000), ("1.5kib", 1536), ("7b", 7)]
-)
-def test_sizes(text: str, size: int) -> None:
-    assert parse_bytes(text) == size
-
-
-@pytest.mark.parametrize(("text", "seconds"), [("5", 5), ("90m", 5400), ("12 h", 43200), ("30d", 2592000)])
-def test_times(text: str, seconds: float) -> None:
-    assert parse_seconds(text) == seconds
-
-
-@pytest.mark.parametrize("text", ["", "GiB", "-1 GiB", "1 GiBs", "0", "1e9", "nan"])
-def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="20GiB"):
-        parse_bytes(text)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from harness.record import Profiler, Schedule, TraceOptions
-from harness.record.schedule import STEPS_AT_MOST
+from harness.schedule import STEPS_AT_MOST
 from tests import reading
 from tests.launch import Launcher, wait_until
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.profiler import ProfilerAction
 
 from harness.record import Schedule
-from harness.record.schedule import Window
+from harness.schedule import Window
 
 schedules = st.builds(
     Schedule,

@@ -21,8 +21,9 @@ from harness.errors import DivergedError, UsageError
 from harness.record import Profiler, Schedule, TraceOptions
 from harness.train.checkpoint import Checkpoints, load
 from harness.train.schedulers import warmup_cosine
+from harness.train.summary import Summary
 from harness.train.tasks import Classification, Inference, LanguageModeling
-from harness.train.trainer import Summary, Trainer
+from harness.train.trainer import Trainer
 from models import CNN, MLP, Transformer
 from tests import reading
 

@@ -16,11 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+from harness.config import overrides
 from harness.errors import UsageError
-from harness.train import overrides, resume
+from harness.train import resume
 from tests import reading
 from tests.launch import TINY, Launcher, expect_usage_error, wait_until
-from tests.test_resume import SLOW
+from tests.train.test_resume import SLOW
 
 ODD = "a b'c\"d=e,f$g[h]{i}é(j)日\\"
 """Signs that a shell, Hydra, OmegaConf, Rich or a pattern of files take for something else."""

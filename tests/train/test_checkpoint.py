@@ -21,7 +21,8 @@ import torch
 from harness.errors import UsageError
 from harness.logdir.directory import RunDirectory
 from harness.logdir.manifest import Manifest, now
-from harness.train.checkpoint import Checkpoints, load, random_state, restore_random_state
+from harness.train.checkpoint import Checkpoints, load
+from harness.train.randomness import random_state, restore_random_state
 from tests.launch import tree
 
 

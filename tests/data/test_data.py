@@ -91,7 +91,7 @@ def test_workers_leave_the_global_random_state_alone() -> None:
     before = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # type: ignore[union-attr]
     loader = Loader(Noisy(17), batch_size=3, workers=2)
     take(loader.stream(), 3)
-    list(loader.once())
+    list(loader.share())
     assert torch.equal(before[0], torch.get_rng_state())
     assert np.array_equal(before[1], np.random.get_state()[1])
     assert before[2] == random.getstate()
@@ -121,8 +121,9 @@ def test_the_seed_alone_decides_the_order() -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_evaluation_takes_every_sample_once_in_order(workers: int) -> None:
-    batches = list(Loader(Numbers(10), batch_size=4, workers=workers).once())
-    assert [batch.tolist() for batch in batches] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    shared = list(Loader(Numbers(10), batch_size=4, workers=workers).share())
+    assert [batch.tolist() for batch, _ in shared] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert all(counts for _, counts in shared)
 
 
 def test_peeking_shows_the_next_batch_and_takes_nothing() -> None:
@@ -150,7 +151,7 @@ def test_a_maker_makes_each_batch_from_its_number_alone(kind: str) -> None:
     assert same(take(other.stream(4), 2), whole[4:])
     assert same([loader.peek(2)], whole[2:3])
     assert not same(whole[:1], take(Loader(MAKERS[kind](1), batch_size=4).stream(), 1))
-    assert len(list(loader.once())) == 2
+    assert len(list(loader.share())) == 2
 
 
 def test_made_images_have_the_shape_and_labels_asked_for() -> None:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.config.schema import CONF, Config, KeepConfig, ProfilerConfig, problems
+from harness.config.checks import problems
+from harness.config.schema import CONF, Config, KeepConfig, ProfilerConfig
 
 
 def found(**profiler: object) -> list[str]:

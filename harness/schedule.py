@@ -1,4 +1,8 @@
-"""When to record: torch's own schedule, and where its windows lie."""
+"""When windows are recorded, by torch's own schedule, and what they may cost where nobody says otherwise.
+
+What is configured and what a loop of somebody's own hands over are the same things, and neither side knows the other:
+so what holds for both stands below them.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,18 @@ from typing import Any
 
 STEPS_AT_MOST = 10_000
 """Steps of a window, or of its warm-up: no trace of more can be read, and long before it the memory is full."""
+MAX_OVERHEAD = 0.01
+"""Share of the job's time that windows may take."""
+MAX_TRACE_MIB = 1024
+"""Of a raw trace; a larger one is dropped."""
+DRAIN_S = 60.0
+"""How long the end of a job waits for windows that are not published yet."""
+RANKS_TIMEOUT_S = 60.0
+"""How long a window waits for the traces of other ranks."""
+KEEP_BYTES = "20 GiB"
+"""Of all traces of a run together."""
+SLOW_STEPS, SLOW_EVERY_S = 3, 600.0
+"""Slow steps in a row that ask for a window, and the time between two such windows at least."""
 
 
 @dataclass(frozen=True, kw_only=True)
