@@ -26,7 +26,7 @@ from harness.errors import UsageError
 from harness.files import atomic_write, read_regular, remove_leftovers
 from harness.logdir.layout import MANIFEST
 from harness.logdir.manifest import Manifest, read_manifest
-from harness.logdir.rows import Row, peak_mib
+from harness.logdir.rows import Row, peak_mib, sweep_rows
 from harness.report.figure import sweep as figure
 from harness.report.sections.runs import show_sweep
 from harness.train import resume
