@@ -59,10 +59,6 @@ class SlowSteps:
     def begin(self) -> None:
         self._began = self._clock()
 
-    def skip(self) -> None:
-        """The step that has begun is no step like the others: the profiler is on."""
-        self._began = None
-
     def end(self) -> Slow | None:
         """The step is over; what to say of it and those before it, if they are slow."""
         if self._began is None:
