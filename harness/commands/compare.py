@@ -20,6 +20,7 @@ from harness.errors import UsageError
 from harness.logdir.find import Run, Window, find
 from harness.logdir.rows import throughput
 from harness.logdir.run import MANIFEST, read_manifest
+from harness.logdir.tags import STEP_MS
 from harness.trace.compare.comparison import Comparison, compare, culprits, regressions, undecided
 from harness.trace.schema import WindowReport
 
@@ -98,9 +99,9 @@ def run(
 
 
 def _show(found: Comparison, limit: float | None, rows: int, format: Format) -> None:
-    from harness.report.sections.comparison import sections
+    from harness.report.sections.comparison import comparison_sections
 
-    document = sections(found, limit, rows)
+    document = comparison_sections(found, limit, rows)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     if format == "markdown":
@@ -114,7 +115,7 @@ def _show(found: Comparison, limit: float | None, rows: int, format: Format) -> 
 
 
 def _gate(found: Comparison, limit: float) -> Gate:
-    from harness.report.sections.comparison import doubt, sentence
+    from harness.report.words import doubt, sentence
 
     grown = regressions(found, limit)
     named = [f"  {sentence(row)}" for row in culprits(found)] if any(row.group == "step" for row in grown) else []
@@ -173,7 +174,7 @@ def _work(path: Path) -> _Work | None:
     except UsageError:
         return None
     per_second, unit = throughput(manifest.metrics)
-    step_ms = manifest.metrics.get("perf/step_time_ms")
+    step_ms = manifest.metrics.get(STEP_MS)
     # Both are of the same steps, so what they say of one is exact but for rounding.
     per_step = round(per_second * step_ms / 1e3, 3) if per_second and step_ms else None
     return _Work(manifest.versions.get("torch"), per_second, unit, per_step)

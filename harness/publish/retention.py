@@ -13,6 +13,8 @@ import msgspec
 
 from harness.files import read_regular
 from harness.logdir.run import step_of_window
+from harness.trace.figures import step_us as step_us_of
+from harness.trace.schema import StepTime
 
 GIB = 1024**3
 
@@ -124,15 +126,10 @@ class _Verdict(msgspec.Struct):
     label: str
 
 
-class _StepTime(msgspec.Struct):
-    profiled_median_us: float | None
-    unprofiled_median_us: float | None
-
-
 class _Findings(msgspec.Struct):
     """What of ``window.json`` is asked here."""
 
-    step_time: _StepTime
+    step_time: StepTime
     verdict: _Verdict
 
 
@@ -186,7 +183,7 @@ class Retention:
             except (OSError, msgspec.MsgspecError):
                 pass
             else:
-                step_us = findings.step_time.unprofiled_median_us or findings.step_time.profiled_median_us
+                step_us = step_us_of(findings.step_time)
                 verdict = findings.verdict.label
         stored = Stored(
             step=step,
