@@ -19,8 +19,8 @@ from harness.config import schema, targets
 from harness.config.schema import Config, SlowConfig
 from harness.distributed.world import World
 from harness.errors import UsageError
-from harness.logdir.rows import PEAK_OF_JOB
 from harness.logdir.run import CHECKPOINTS, HYDRA, RunDirectory
+from harness.logdir.tags import PEAK_ALLOCATED_MIB
 from harness.publish import Staging
 from harness.publish.retention import Keep, parse_bytes, parse_seconds
 from harness.record import Profiler, PublishedWindow, Schedule, TraceOptions
@@ -29,6 +29,7 @@ from harness.record.snapshots import MemorySnapshots
 from harness.record.spans import set_nvtx
 from harness.train import build, resume
 from harness.train.checkpoint import Checkpoints
+from harness.train.exhausted import describe
 from harness.train.tasks import Task
 from harness.train.trainer import Summary, Trainer
 
@@ -191,6 +192,7 @@ def _profiler(
                 every=settings.memory_snapshot.every,
                 on_oom=settings.memory_snapshot.on_oom,
                 max_entries=settings.memory_snapshot.max_entries,
+                describe=describe,
             ),
             upload=settings.upload,
             ranks=world.recording(settings.ranks),
@@ -269,7 +271,7 @@ def _compared(composed: DictConfig, task: Task) -> Iterator[str]:
         yield from ("eval/loss", "eval/accuracy")
     yield from (f"perf/{task.unit}_per_second", "perf/step_time_ms")
     if torch.cuda.is_available():
-        yield PEAK_OF_JOB
+        yield PEAK_ALLOCATED_MIB
     if composed.profiler.enabled:
         yield from HEADLINE
 
