@@ -15,7 +15,7 @@ from harness.report.document import Block, Cell, Column, Paragraph, Section, Sty
 from harness.report.sections.comparison import trend
 from harness.report.styles import verdict_style
 from harness.report.units import duration, share
-from harness.trace.compare.comparison import step_rows
+from harness.trace.compare.comparison import Row, device_rows, step_rows
 from harness.trace.figures import busy, is_unprofiled, step_us
 from harness.trace.schema import SCHEMA_VERSION, DeviceTime, Step, StepTime, Verdict, Window, WindowReport
 
@@ -128,7 +128,7 @@ def _window_row(place: Place, now: Glance | None, before: Glance | None, *, mark
         "" if now.step_us is None else duration(now.step_us),
         step_trend(before, now),
         "" if now.busy is None else share(now.busy),
-        _trend(before, now, "busy"),
+        _trend(device_rows([before], [now]), "busy") if before is not None else "",
         Styled(now.verdict.label, verdict_style(now.verdict.label)),
         "" if now.window.cost_us is None else duration(now.window.cost_us),
         ", ".join(notes),
@@ -139,11 +139,10 @@ def step_trend(before: Glance | None, now: Glance) -> Cell:
     """The change of the step time that a list shows; nothing where the two are with and without the profiler."""
     if before is None or before.is_unprofiled != now.is_unprofiled:
         return ""
-    return _trend(before, now, "step" if now.is_unprofiled else "step, profiled")
+    return _trend(step_rows([before], [now]), "step" if now.is_unprofiled else "step, profiled")
 
 
-def _trend(before: Glance | None, now: Glance, name: str) -> Cell:
-    rows = step_rows([before], [now]) if before is not None else []
+def _trend(rows: Sequence[Row], name: str) -> Cell:
     return trend(next((row for row in rows if row.name == name), None))
 
 

@@ -150,9 +150,13 @@ def compare(
 
 
 def step_rows(before: Sequence[HasSteps], after: Sequence[HasSteps]) -> list[Row]:
-    """The rows of :func:`compare` on the step and on where the device's time goes, of findings that hold no more."""
-    figures: dict[Group, Figures[HasSteps]] = {"step": of_steps(before, after), "device": of_devices(before, after)}
-    return [row for group, found in figures.items() for row in _rows(group, found, before, after, samples=(1.0, 1.0))]
+    """The rows of :func:`compare` on the step, of findings that need hold no more."""
+    return _rows("step", of_steps(before, after), before, after, (1.0, 1.0))
+
+
+def device_rows(before: Sequence[HasSteps], after: Sequence[HasSteps]) -> list[Row]:
+    """The same on where the device's time goes."""
+    return _rows("device", of_devices(before, after), before, after, (1.0, 1.0))
 
 
 def regressions(found: Comparison, limit: float) -> list[Row]:
