@@ -16,7 +16,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from benchmarks.table import Row, arguments, show
-from harness.logdir.find import Run, find
+from harness.logdir.find import find
+from harness.logdir.scan import Run
 from harness.trace import WindowReport
 from harness.trace.compare.comparison import Comparison, compare, regressions
 from harness.trace.figures import operator_times

@@ -16,7 +16,8 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from harness.logdir.run import find_runs, read_manifest, windows
+from harness.logdir.manifest import read_manifest
+from harness.logdir.scan import find_runs, windows
 from harness.trace import analyze, read
 
 JOBS = (
@@ -79,7 +80,7 @@ def main() -> None:
         logdir = options.keep or Path(temporary) / "logs"
         for job in JOBS:
             subprocess.run([sys.executable, "-m", "harness.train", *job, f"logdir={logdir}"], check=True)
-        rows = sorted(map(measure, find_runs(logdir)), key=lambda row: row.run)
+        rows = sorted(map(measure, (run.path for run in find_runs(logdir))), key=lambda row: row.run)
     table = Table(box=None, header_style="bold")
     for heading in ("run", "verdict", "step µs", "device busy", "host µs", "device µs", "TFLOP/s", "windows"):
         table.add_column(heading, justify="left" if heading in ("run", "verdict") else "right", overflow="fold")

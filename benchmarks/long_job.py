@@ -19,7 +19,7 @@ import torch
 from torch.nn import functional
 
 from benchmarks.table import Row, arguments, show
-from harness.publish.staging import TRACE_SUFFIX
+from harness.logdir.layout import TRACE_SUFFIX
 from harness.record import Keep, Profiler, PublishedWindow, Schedule, TraceOptions, budget
 from models import MLP
 

@@ -21,7 +21,6 @@ app = typer.Typer(
     help="Train PyTorch models with a profiler that stays for the whole job, and see in TensorBoard where time goes.",
 )
 
-NEWEST = "newest"
 Logdir = Annotated[Path, typer.Argument(help="Where runs were written.", show_default=True)]
 AllowedHosts = Annotated[
     str,
@@ -65,6 +64,8 @@ class RunsCommand(TyperCommand):
     """`--sweep` alone is the newest one, which Typer's options cannot say."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        from harness.commands.runs import NEWEST
+
         for place, text in enumerate(args):
             following = args[place + 1] if place + 1 < len(args) else "-"
             if text == "--sweep" and (following.startswith("-") or Path(following).is_dir()):
@@ -91,27 +92,9 @@ def runs(
     format: Annotated[Format, typer.Option(help="A table for people, JSON for programs.")] = Format.table,
 ) -> None:
     """List runs, newest first, or one sweep: status, steps, loss, throughput, windows."""
-    import msgspec
+    from harness.commands.runs import runs as show
 
-    from harness.logdir.rows import collect, show, show_sweep, sweep_rows
-
-    asked = None if sweep == NEWEST else sweep
-    if figure is not None:
-        from harness.report.figure.sweep import draw
-
-        if sweep is None:
-            raise UsageError(f"--figure {figure}: draws a sweep; give --sweep")
-        draw(sweep_rows(logdir, asked), figure)
-    if sweep is not None and format is Format.table:
-        show_sweep(logdir, asked)
-        return
-    rows = sweep_rows(logdir, asked) if sweep is not None else list(collect(logdir))
-    if format is Format.json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(rows)) + b"\n")
-    elif rows:
-        show(rows)
-    else:
-        console.out.print(f"There are no runs in {logdir} yet. Start one: {console.command('train')}", highlight=False)
+    show(logdir, sweep=sweep, figure=figure, format=format.value, go_on=_go_on_with_sweep)
 
 
 @app.command()
@@ -194,7 +177,7 @@ def trigger(
     """Ask a running job for a window soon; prints the window's path when it is there."""
     from harness.commands.trigger import trigger as ask
 
-    print(ask(run, steps=steps, with_stack=with_stack, memory=memory, timeout_s=timeout))
+    print(ask(run, steps=steps, with_stack=with_stack, memory=memory, timeout_s=timeout, go_on=_go_on))
 
 
 @app.command()
@@ -236,6 +219,20 @@ def timeline(
     from harness.web.hosts import allowed_hosts as names
 
     serve(path, window=window, port=port, allowed_hosts=names(allowed_hosts), open_browser=open)
+
+
+def _go_on(run: Path) -> str:
+    """The command that goes on with a run."""
+    # Hydra's grammar takes a while to import, and few need it.
+    from harness.train import resume
+
+    return resume.command(run)
+
+
+def _go_on_with_sweep(sweep: str, logdir: Path, *more: str) -> str:
+    from harness.train import resume
+
+    return resume.sweep_command(sweep, logdir, *more)
 
 
 @app.command(hidden=True)

@@ -1,4 +1,4 @@
-"""Files that are whole or not there; and reading what is a regular file, and nothing else."""
+"""Files that are whole or not there; reading what is a regular file, and nothing else; names, and where links lead."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import errno
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,8 +18,10 @@ __all__ = [
     "TEMPORARY",
     "NotRegularError",
     "atomic_write",
+    "is_inside",
     "open_regular",
     "persistently",
+    "printable",
     "read_regular",
     "reason",
     "regular_descriptor",
@@ -121,3 +123,17 @@ def reason(error: BaseException) -> str:
     while deepest is not None and not isinstance(deepest, OSError):
         deepest = deepest.__cause__ or deepest.__context__
     return (str(deepest or error).splitlines() or [type(error).__name__])[0]
+
+
+def printable(name: str) -> str:
+    """A file's name as JSON takes it: on disk it may be any bytes, which Python's text holds as what is no letter."""
+    return name.encode(errors="backslashreplace").decode()
+
+
+def is_inside(path: Path, folders: Iterable[Path]) -> bool:
+    """Whether a path, after all links, lies below one of the folders or is it; they are without links themselves."""
+    try:
+        real = path.resolve(strict=True)
+    except (OSError, RuntimeError, ValueError):
+        return False
+    return any(real.is_relative_to(folder) for folder in folders)

@@ -19,7 +19,8 @@ import pytest
 import torch
 
 from harness.errors import UsageError
-from harness.logdir.run import Manifest, RunDirectory, now
+from harness.logdir.directory import RunDirectory
+from harness.logdir.manifest import Manifest, now
 from harness.train.checkpoint import Checkpoints, load, random_state, restore_random_state
 from tests.launch import tree
 

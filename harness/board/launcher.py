@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import threading
@@ -12,8 +13,9 @@ from typing import Any
 
 from harness import console
 from harness.board.official.at_load import repair
-from harness.board.tab.places import Places, logdirs
 from harness.errors import UsageError
+from harness.logdir.flags import logdirs
+from harness.logdir.scan import Scanner, pass_over
 from harness.web.hosts import Hosts, is_loopback
 
 TAB = "#windows"
@@ -42,7 +44,7 @@ def serve(
     _check_address(host, port)
     board = program.TensorBoard(plugins=default.get_plugins(), server_class=_server_class(Hosts(host, allowed_hosts)))
     board.configure(
-        argv=["tensorboard", "--logdir", str(logdir), "--host", host, *(["--port", str(port)] if port else [])]
+        argv=["tensorboard", "--logdir", _given(logdir), "--host", host, *(["--port", str(port)] if port else [])]
     )
     over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -68,12 +70,18 @@ def serve(
     over.wait()
 
 
+def _given(logdir: Path) -> str:
+    """For TensorBoard, which takes a ``~`` and what looks like an address for something else than a folder's name."""
+    return os.path.abspath(logdir) if logdir.is_dir() else str(logdir)
+
+
 def _found(logdir: Path) -> Iterator[str]:
     """What there is to see."""
-    places = Places(logdirs(str(logdir), ""))
-    runs = places.runs()
-    yield f"{len(runs)} runs with {sum(len(places.windows(run)) for run in runs)} windows in {logdir}" + (
-        "" if logdir.exists() else ", which is not there yet: runs appear as they come"
+    places = logdirs(_given(logdir))
+    scanner = Scanner(pass_over, bounded=True)
+    runs = scanner.look(places).runs
+    yield f"{len(runs)} runs with {sum(len(scanner.windows(run)) for run in runs)} windows in {logdir}" + (
+        "" if any(place.path.exists() for place in places) else ", which is not there yet: runs appear as they come"
     )
     yield repair().message
 

@@ -2,20 +2,21 @@
 
 ::
 
-    findings ──> document.Section ──> terminal.show | markdown.render
+    logdir.find ──> sections ──> document.Section ──> terminal.show | markdown.render
 """
 
 from __future__ import annotations
 
-import io
 import sys
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from harness.commands.recovery import publish_what_waits
 from harness.errors import UsageError
-from harness.logdir.find import Run, Window, find
+from harness.logdir.find import choose
+from harness.report.sections.operators import sort_key
 
 Format = Literal["table", "markdown", "json"]
 
@@ -47,88 +48,32 @@ def report(
     Raises:
         UsageError: for a path that holds no trace, and for options that do not fit it.
     """
-    from harness.report.sections.operators import sort_key
-
     if sort_by is not None:
         sort_key(sort_by)
     if step_ms is not None and not 0 < step_ms < float("inf"):
         raise UsageError(f"--step-ms {step_ms:g}: must be a positive number of milliseconds")
-    _publish_what_waits(path)
-    found = find(path)
-    runs = found if isinstance(found, list) else []
-    run = found if isinstance(found, Run) else None
-    if runs:
-        from harness.report.sections.overview import newest
-
-        run = newest(runs)
-    if run is not None:
-        chosen = run.window(-1 if window is None else window)
-    else:
-        assert isinstance(found, Window)
-        if window is not None:
-            raise UsageError(f"--window picks a window of a run, and {path} is one trace; leave it out")
-        chosen = found
+    publish_what_waits(path)
+    chosen = choose(path, window)
     if stacks is not None:
-        _write_stacks(chosen, stacks)
+        from harness.report.stacks import write
+
+        write(chosen.window, stacks)
     if format == "json":
-        encoded = msgspec.json.encode(chosen.report(step_ms))
+        encoded = msgspec.json.encode(chosen.window.report(step_ms))
         sys.stdout.buffer.write(msgspec.json.format(encoded) + b"\n")
         return
-
     from harness.report.sections.findings import Options, sections
     from harness.report.sections.overview import runs_section, windows_section
     from harness.report.sections.picture import picture
+    from harness.report.shown import show
 
-    findings, trace = chosen.load(step_ms)
+    findings, trace = chosen.window.load(step_ms)
     drawing = picture(trace, findings) if trace is not None else None
+    options = Options(sort_by=sort_by, by_shape=by_shape, rows=rows)
+    run = chosen.run
     document = [
-        *([runs_section(path, runs, run)] if runs and run is not None else []),
-        *([windows_section(run, chosen, findings)] if run is not None and len(run.windows) > 1 else []),
-        *sections(findings, drawing, Options(sort_by=sort_by, by_shape=by_shape, rows=rows), others=chosen.others),
+        *([runs_section(path, chosen.runs, run)] if chosen.runs and run is not None else []),
+        *([windows_section(run, chosen.window, findings)] if run is not None and len(run.windows) > 1 else []),
+        *sections(findings, drawing, options, others=chosen.window.others),
     ]
-    # A terminal that lacks a character gets a question mark for it.
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
-    if format == "markdown":
-        from harness.report import markdown
-
-        sys.stdout.write(markdown.render(document))
-    else:
-        from harness import console
-        from harness.report import terminal
-
-        terminal.show(document, console.out)
-
-
-def _publish_what_waits(path: Path) -> None:
-    """A job that was killed may have left finished windows unpublished."""
-    from harness import console
-    from harness.publish.recover import recover
-
-    for staging, outcome in recover(path):
-        what = {"published": "is published now", "dropped": "was dropped", "failed": "cannot be published"}
-        reason = f": {outcome.error}" if outcome.error else ""
-        console.err.print(
-            console.plain(
-                f"{staging.run}: {outcome.name}, which a killed job had left, {what[outcome.status]}{reason}"
-            ),
-            highlight=False,
-            soft_wrap=True,
-        )
-
-
-def _write_stacks(window: Window, path: Path) -> None:
-    """A line for each call path: its frames and its self time in microseconds."""
-    from harness.trace.measure.stacks import folded_stacks
-
-    _, trace = window.load()
-    lines = [f"{stack} {ns // 1000}\n" for stack, ns in folded_stacks(trace)] if trace is not None else []
-    if not lines:
-        raise UsageError(
-            f"--stacks: {window.path} holds no Python functions; record with profiler.with_stack=true, or "
-            "harness trigger RUN --with-stack"
-        )
-    try:
-        path.write_text("".join(lines))
-    except OSError as error:
-        raise UsageError(f"--stacks: {path} cannot be written: {error}") from error
+    show(document, as_markdown=format == "markdown")

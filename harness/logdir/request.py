@@ -12,19 +12,26 @@ from __future__ import annotations
 
 import os
 import secrets
+import socket
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
 
 from harness import locks
+from harness.errors import UsageError
 from harness.files import atomic_write, read_regular
+from harness.logdir.layout import PROFILE
 
 T = TypeVar("T")
 
 LISTENER = ".trigger.lock"
 REQUEST = ".trigger.request.json"
 ANSWER = ".trigger.answer.json"
+LOOK_S = 0.2
+"""Between two looks at the run directory."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +112,44 @@ def listener(run: Path) -> tuple[locks.Holder, bool | None] | None:
     has."""
     found = locks.holder(run / LISTENER)
     return None if found is None else (found, locks.is_held(run / LISTENER))
+
+
+def listens(run: Path) -> bool:
+    """Whether a profiler does; where this host cannot tell, it does."""
+    found = listener(run)
+    # Not every network file system carries a lock from host to host, and some have none.
+    return found is not None and (found[1] is not False or found[0].host != socket.gethostname())
+
+
+def fulfilled(run: Path, request: Request, timeout_s: float, planned: Callable[[Answer], object]) -> Path:
+    """Wait for the window of a request that was placed; its path, once it is complete.
+
+    Args:
+        planned: Told once what the job is going to record.
+
+    Raises:
+        UsageError: where the job cannot record it or has ended, or the time is over.
+    """
+    until = time.monotonic() + timeout_s
+    answer: Answer | None = None
+    while True:
+        newer = read_answer(run, request)
+        if newer is not None and newer != answer:
+            answer = newer
+            if answer.state == "failed":
+                raise UsageError(f"{run}: no window: {answer.reason}")
+            if answer.state == "planned" and answer.first_step is not None and answer.steps is not None:
+                planned(answer)
+        if answer is not None and answer.window is not None:
+            path = run / PROFILE / answer.window
+            if path.is_dir():
+                return path
+        if time.monotonic() >= until:
+            what = "has not taken the request" if answer is None else "has not finished the window"
+            raise UsageError(f"{run}: after {timeout_s:g} s the job {what}; give a longer --timeout")
+        if not listens(run) and (answer is None or answer.state == "planned") and read_answer(run, request) == answer:
+            raise UsageError(f"{run}: the job ended before it had recorded the window")
+        time.sleep(LOOK_S)
 
 
 def _read(path: Path, kind: type[T]) -> T | None:

@@ -1,41 +1,32 @@
-"""Runs below a logdir as rows: ``harness runs``, and what a sweep prints at its end."""
+"""Runs below a logdir as rows, by what their manifests and newest windows say."""
 
 from __future__ import annotations
 
 import math
-import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import get_args
 
 import msgspec
-from rich.table import Table
 
-from harness import console
 from harness.errors import UsageError
 from harness.files import read_regular
 from harness.logdir import tags
+from harness.logdir.findings import findings_in
+from harness.logdir.layout import PASSED_OVER
+from harness.logdir.manifest import Manifest, NoRun, read_manifest
 from harness.logdir.request import listener
-from harness.logdir.run import MANIFEST, PASSED_OVER, Manifest, find_runs, read_manifest, step_of_window, windows
+from harness.logdir.scan import Run, find_runs
 from harness.trace import figures
-from harness.trace.passed_over import in_words
-from harness.trace.schema import VerdictLabel
-
-STYLE = {
-    "completed": "green",
-    "ended": "green",
-    "running": "cyan",
-    "interrupted": "yellow",
-    "failed": "red",
-    "killed": "red",
-}
+from harness.trace.schema import VerdictLabel, WindowReport
 
 
 class Row(msgspec.Struct, kw_only=True):
     """One run of ``harness runs --format json``."""
 
     id: str
+    """As :mod:`harness.logdir.scan` names it; of a run that is the logdir itself what its manifest says."""
     path: str
     status: str
     """As the manifest has it; of a loop of somebody's own, which has none, ``running`` or ``ended``."""
@@ -67,7 +58,7 @@ class Row(msgspec.Struct, kw_only=True):
     error: str | None
 
 
-def collect(logdir: Path) -> Iterator[Row]:
+def collect(logdir: Path) -> list[Row]:
     """Every run below ``logdir``, newest first; one whose manifest cannot be read is said so as failed.
 
     Raises:
@@ -75,53 +66,11 @@ def collect(logdir: Path) -> Iterator[Row]:
     """
     if not logdir.is_dir():
         raise UsageError(f"{logdir} is no directory; give the logdir that the runs were written to")
-    found = [
-        _row(path, _read(path)) if (path / MANIFEST).exists() else _row_of_own_loop(path, logdir)
-        for path in find_runs(logdir)
-    ]
-    yield from sorted(found, key=lambda row: row.started, reverse=True)
-
-
-def show(rows: Sequence[Row]) -> None:
-    """Print ``rows`` as a table."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("run", overflow="fold", ratio=1)
-    table.add_column("status")
-    for heading in ("steps", "loss", "eval loss", "throughput", "windows"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("verdict" if any(row.verdict for row in rows) else "", no_wrap=True)
-    for row in rows:
-        table.add_row(
-            console.plain(row.id),
-            f"[{STYLE[row.status]}]{row.status}[/]",
-            f"{row.step:,}" if row.max_steps is None else f"{row.step:,}/{row.max_steps:,}",
-            "" if row.loss is None else f"{row.loss:.4g}",
-            "" if row.eval_loss is None else f"{row.eval_loss:.4g}",
-            "" if row.per_second is None else f"{row.per_second:,.0f} {row.unit}/s",
-            str(row.windows),
-            row.verdict or "",
-        )
-    console.out.print(table)
-    _show_errors(rows)
-
-
-def _show_errors(rows: Sequence[Row]) -> None:
-    """Each error once, with the runs that have it; and why windows are fewer than the schedule has."""
-    for row in rows:
-        if row.passed_over:
-            text = f"{console.plain(row.id)}: {in_words(row.passed_over)}"
-            console.out.print(text, style="dim", highlight=False)
-    runs: dict[str, list[str]] = {}
-    for row in rows:
-        if row.error:
-            runs.setdefault(row.error, []).append(row.id)
-    for error, ids in runs.items():
-        whose = ids[0] if len(ids) == 1 else f"{len(ids)} runs, {ids[0]} the first"
-        console.out.print(f"[red]{console.plain(whose)}[/]: {console.plain(error)}", highlight=False)
+    return sorted(map(_row_of, find_runs(logdir)), key=lambda row: row.started, reverse=True)
 
 
 def sweep_rows(logdir: Path, sweep: str | None) -> list[Row]:
-    """The runs of one sweep in the order of its jobs, with those marked that no other one beats.
+    """The runs of one sweep in the order of its jobs, each once, with those marked that no other one beats.
 
     Args:
         sweep: Its id, or the beginning of it; the newest sweep where none is given.
@@ -138,7 +87,9 @@ def sweep_rows(logdir: Path, sweep: str | None) -> list[Row]:
         there = ", ".join((matching or ids)[:4]) or "none: start one with harness train -m"
         raise UsageError(f"--sweep: {logdir} has {what}{named}; there are {there}")
     chosen = sweep if sweep in matching else matching[0]
-    mine = sorted((row for row in rows if row.sweep == chosen), key=lambda row: row.id)
+    # What two ways lead to is one job all the same.
+    once = {Path(row.path).resolve(): row for row in reversed(rows) if row.sweep == chosen}
+    mine = sorted(once.values(), key=lambda row: row.id)
     front = pareto(mine)
     return [msgspec.structs.replace(row, pareto=row in front) for row in mine]
 
@@ -161,52 +112,6 @@ def pareto(rows: Sequence[Row]) -> list[Row]:
     return front
 
 
-def show_sweep(logdir: Path, sweep: str | None) -> list[Row]:
-    """Print the runs of one sweep: how fast, how good, how much memory, and which of them no other one beats."""
-    rows = sweep_rows(logdir, sweep)
-    columns: list[tuple[str, Callable[[Row], str]]] = [
-        ("loss", lambda row: "" if row.loss is None else f"{row.loss:.4g}"),
-        ("eval loss", lambda row: "" if row.eval_loss is None else f"{row.eval_loss:.4g}"),
-        ("throughput", lambda row: "" if row.per_second is None else f"{row.per_second:,.0f} {row.unit}/s"),
-        ("step", lambda row: "" if row.step_time_ms is None else f"{row.step_time_ms:,.3g} ms"),
-        ("busy", lambda row: "" if row.busy is None else f"{100 * row.busy:.0f} %"),
-        ("peak", lambda row: "" if row.peak_mib is None else f"{row.peak_mib:,.0f} MiB"),
-        ("verdict", lambda row: row.verdict or ""),
-    ]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("")
-    table.add_column("run", overflow="fold", ratio=1)
-    table.add_column("status")
-    shown = [(heading, value) for heading, value in columns if any(map(value, rows))]
-    for heading, _ in shown:
-        table.add_column(heading, justify="left" if heading == "verdict" else "right", no_wrap=True)
-    for row in rows:
-        mark = "[bold green]●[/]" if row.pareto else ""
-        status = f"[{STYLE[row.status]}]{row.status}[/]"
-        table.add_row(mark, console.plain(row.id), status, *(console.plain(value(row)) for _, value in shown))
-    console.out.print(table)
-    _show_errors(rows)
-    done = sum(row.status == "completed" for row in rows)
-    said = f"{done} of {len(rows)} runs completed."
-    if any(row.pareto for row in rows):
-        said += " ● no other run is both faster and of less loss."
-    _say(said, "Compare them", console.command(f"board {shlex.quote(str(logdir))}"))
-    if done < len(rows):
-        # Hydra's grammar takes longer to import than a list of runs to print.
-        from harness.train import resume
-
-        # What failed before its first step fails again unless something is given that mends it.
-        mended = ["KEY=VALUE"] if any(row.status == "failed" and not row.step for row in rows) else []
-        _say("", "Go on with it", resume.sweep_command(str(rows[0].sweep), logdir, *mended))
-    return rows
-
-
-def _say(said: str, what: str, command: str) -> None:
-    """A command is printed in one piece, to be pasted."""
-    text = f"{console.plain(f'{said} {what}'.strip())}: {console.plain(command)}"
-    console.out.print(text, highlight=False, soft_wrap=True)
-
-
 def peak_mib(metrics: Mapping[str, float]) -> float | None:
     """Peak memory by a manifest's metrics."""
     return metrics.get(tags.PEAK_ALLOCATED_MIB, metrics.get(tags.WINDOW_PEAK_ALLOCATED_MIB))
@@ -226,35 +131,42 @@ def throughput(metrics: Mapping[str, float]) -> tuple[float, str] | tuple[None, 
     return None, None
 
 
-def _read(path: Path) -> Manifest:
+def _row_of(run: Run) -> Row:
+    problem = ""
     try:
-        return read_manifest(path)
+        return _row(run, read_manifest(run.path))
+    except NoRun as error:
+        if run.windows:
+            return _row_of_own_loop(run)
+        problem = str(error)
     except UsageError as error:
-        return Manifest(
-            id="/".join(path.parts[-2:]),
-            status="failed",
-            step=0,
-            max_steps=0,
-            started="",
-            updated="",
-            command="",
-            overrides=[],
-            choices={},
-            error=str(error),
-        )
+        problem = str(error)
+    unknown = Manifest(
+        id=run.title(None),
+        status="failed",
+        step=0,
+        max_steps=0,
+        started="",
+        updated="",
+        command="",
+        overrides=[],
+        choices={},
+        error=problem,
+    )
+    return _row(run, unknown)
 
 
-def _row(path: Path, manifest: Manifest) -> Row:
+def _row(run: Run, manifest: Manifest) -> Row:
     metrics = manifest.metrics
     per_second, unit = throughput(metrics)
     return Row(
-        id=manifest.id,
-        path=str(path),
+        id=run.title(manifest),
+        path=str(run.path),
         status=manifest.status,
         started=manifest.started,
         step=manifest.step,
         max_steps=manifest.max_steps,
-        windows=len(windows(path)),
+        windows=len(run.windows),
         passed_over=manifest.passed_over,
         sweep=manifest.sweep,
         choices=manifest.choices,
@@ -280,25 +192,23 @@ def _passed_over(path: Path, by_then: dict[str, int]) -> dict[str, int]:
         return by_then
 
 
-def _row_of_own_loop(path: Path, logdir: Path) -> Row:
+def _row_of_own_loop(run: Run) -> Row:
     """Of windows that no ``harness train`` has recorded: what the newest one's findings say."""
-    from harness.logdir.find import findings_of
-
-    recorded = windows(path)
-    newest = findings_of(recorded[-1])
-    heard = listener(path)
+    recorded = run.windows
+    newest = findings_in(recorded[-1].path, WindowReport)
+    heard = listener(run.path)
     times = newest.step_time if newest is not None else None
     step_us = figures.step_us(times) if times is not None else None
     memory = newest.memory if newest is not None else None
     return Row(
-        id=path.relative_to(logdir).as_posix() if path != logdir else path.absolute().name,
-        path=str(path),
+        id=run.title(None),
+        path=str(run.path),
         status="running" if heard is not None and heard[1] else "ended",
-        started=datetime.fromtimestamp(recorded[0].stat().st_mtime, UTC).isoformat(timespec="milliseconds"),
-        step=(step_of_window(recorded[-1].name) or 0) + (newest.window.steps if newest is not None else 0),
+        started=datetime.fromtimestamp(recorded[0].path.stat().st_mtime, UTC).isoformat(timespec="milliseconds"),
+        step=(recorded[-1].step or 0) + (newest.window.steps if newest is not None else 0),
         max_steps=None,
         windows=len(recorded),
-        passed_over=_passed_over(path, newest.window.passed_over if newest is not None else {}),
+        passed_over=_passed_over(run.path, newest.window.passed_over if newest is not None else {}),
         sweep=None,
         choices={},
         overrides=[],

@@ -12,6 +12,6 @@ from harness.publish.job import Cost, Job
 from harness.publish.published import PublishedWindow
 from harness.publish.publisher import Publisher
 from harness.publish.retention import Keep
-from harness.publish.staging import Staging, staging_root
+from harness.publish.staging import Staging
 
-__all__ = ["Cost", "Job", "Keep", "PublishedWindow", "Publisher", "Staging", "staging_root"]
+__all__ = ["Cost", "Job", "Keep", "PublishedWindow", "Publisher", "Staging"]

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from harness.files import read_regular
+from harness.logdir.findings import Unreadable, read_findings
+from harness.logdir.layout import FINDINGS
 from harness.publish.job import Job
 from harness.publish.published import PublishedWindow
-from harness.publish.staging import FINDINGS, Staging
+from harness.publish.staging import Staging
 from harness.publish.worker import NOT_ANALYZED, Note, Outcome, Ready
 from harness.trace import WindowReport
 
@@ -280,9 +281,9 @@ class Publisher:
 
 def _report(path: Path) -> tuple[WindowReport | None, str | None]:
     try:
-        return msgspec.json.decode(read_regular(path), type=WindowReport), None
-    except (OSError, msgspec.MsgspecError) as error:
-        return None, f"{path} cannot be read: {error}"
+        return read_findings(path, WindowReport), None
+    except Unreadable as error:
+        return None, f"{path.parent}: {error}"
 
 
 def _windows(count: int) -> str:

@@ -22,14 +22,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.logdir.layout import TRACE_SUFFIX, trace_name
 from harness.publish.compress import compress
 from harness.publish.job import Job
 from harness.publish.published import PublishedWindow
-from harness.publish.staging import TEMPORARY, TRACE_SUFFIX, Staging
+from harness.publish.staging import TEMPORARY, Staging
 
 NICENESS = 10
+COMPRESSED = ".gz"
 LOST = "lost_"
-_RANK = re.compile(r"_([0-9]{1,9})\.[0-9]+\.pt\.trace\.json(\.gz)?")
 _LOST = re.compile(LOST + "([0-9]{1,9})")
 _BOOT = "import sys; sys.path[:] = sys.argv[1].split('\\n'); from harness.publish.ranks import main; main()"
 
@@ -134,20 +135,17 @@ def handed_in(staging: Staging, name: str) -> dict[int, Path]:
     """The traces of other ranks that wait for a window, whole ones only, by rank; a compressed one before a raw one."""
     found: dict[int, Path] = {}
     for path in _files(staging, name):
-        match = _RANK.search(path.name)
-        if (
-            match is not None
-            and path.suffix != TEMPORARY
-            and path.is_file()
-            and (match[2] or int(match[1]) not in found)
-        ):
-            found[int(match[1])] = path
+        named = trace_name(path.name)
+        if named is None or named.rank is None or not path.is_file():
+            continue
+        if path.suffix == COMPRESSED or named.rank not in found:
+            found[named.rank] = path
     return found
 
 
 def complete(staging: Staging, name: str, ranks: Iterable[int]) -> bool:
     """Whether every one of ``ranks`` has left its compressed trace, or has said that it has none."""
-    there = {rank for rank, path in handed_in(staging, name).items() if path.suffix == ".gz"}
+    there = {rank for rank, path in handed_in(staging, name).items() if path.suffix == COMPRESSED}
     said = [_LOST.fullmatch(path.name) for path in _files(staging, name)]
     lost = {int(match[1]) for match in said if match}
     return set(ranks) <= there | lost

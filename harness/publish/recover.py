@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from harness.publish.staging import JOB, Staging, staging_root
+from harness.logdir.layout import staging_root, step_of_window
+from harness.publish.staging import JOB, Staging
 from harness.publish.worker import Outcome, Ready, publish_all
 
 
@@ -36,6 +37,7 @@ def _waiting(path: Path) -> Iterator[Staging]:
     for logdir in (path, *path.parents):
         root = staging_root(logdir)
         if os.path.isdir(root):  # which takes a name that is too long for one that is not there
-            runs = {job.parent for job in (root / path.relative_to(logdir)).rglob(f"window_*{JOB}")}
+            jobs = (root / path.relative_to(logdir)).rglob(f"*{JOB}")
+            runs = {job.parent for job in jobs if step_of_window(job.stem) is not None}
             for run in sorted(runs):
                 yield Staging(logdir, str(run.relative_to(root)))

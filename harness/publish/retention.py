@@ -11,8 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from harness.files import read_regular
-from harness.logdir.run import step_of_window
+from harness.logdir.findings import Unreadable, read_findings
+from harness.logdir.layout import step_of_window, trace_name
+from harness.logdir.scan import windows_in
 from harness.trace.figures import step_us as step_us_of
 from harness.trace.schema import StepTime
 
@@ -129,6 +130,7 @@ class _Verdict(msgspec.Struct):
 class _Findings(msgspec.Struct):
     """What of ``window.json`` is asked here."""
 
+    schema_version: int
     step_time: StepTime
     verdict: _Verdict
 
@@ -167,7 +169,7 @@ class Retention:
 
     def _windows(self) -> list[Path]:
         try:
-            return [self.profile / name for name in os.listdir(self.profile) if name.startswith("window_")]
+            return windows_in(self.profile)
         except OSError:
             return []
 
@@ -179,8 +181,8 @@ class Retention:
         step_us = verdict = None
         if sizes:
             try:
-                findings = msgspec.json.decode(read_regular(folder / self.findings), type=_Findings)
-            except (OSError, msgspec.MsgspecError):
+                findings = read_findings(folder / self.findings, _Findings)
+            except Unreadable:
                 pass
             else:
                 step_us = step_us_of(findings.step_time)
@@ -199,6 +201,6 @@ class Retention:
 
 def _traces(folder: Path) -> list[Path]:
     try:
-        return [folder / name for name in os.listdir(folder) if ".pt.trace.json" in name]
+        return [folder / name for name in os.listdir(folder) if trace_name(name) is not None]
     except OSError:
         return []

@@ -25,23 +25,10 @@ import msgspec
 from harness import locks
 from harness.files import read_regular, regular_descriptor
 from harness.locks import Lock
-from harness.logdir.run import PROFILE, step_of_window
+from harness.logdir.layout import PROFILE, staging_root, step_of_window
 from harness.publish.job import Job
 
-FINDINGS = "window.json"
-TRACE_SUFFIX = ".pt.trace.json"
 JOB, TRIES, BUILD, RANKS, TEMPORARY = ".job", ".tries", ".publishing", ".ranks", ".tmp"
-
-
-def staging_root(logdir: Path) -> Path:
-    """Where windows of runs below ``logdir`` are kept until they are complete: a hidden folder beside it."""
-    logdir = Path(os.path.abspath(logdir))
-    return logdir.parent / f".{logdir.name}.staging"
-
-
-def window_name(first_step: int) -> str:
-    """The directory of the window whose recording begins at ``first_step``; sorts by step."""
-    return f"window_{first_step:08d}"
 
 
 @dataclass(frozen=True)
@@ -156,7 +143,7 @@ class Staging:
             if path.suffix == TEMPORARY:
                 path.unlink(missing_ok=True)
             elif path.name.startswith("rank_") or (
-                path.name.startswith("window_") and path.suffix in ("", RANKS) and path.stem not in jobs
+                step_of_window(path.stem) is not None and path.suffix in ("", RANKS) and path.stem not in jobs
             ):
                 shutil.rmtree(path, ignore_errors=True)
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from harness.credentials import masked
 from harness.files import open_regular
-from harness.publish.staging import FINDINGS
+from harness.logdir.layout import FINDINGS
+from harness.logdir.scan import windows_in
 
 PIECE = 1024**2
 FIRST_PAUSE_S = 2.0
@@ -98,7 +99,7 @@ class Uploader:
         return not self._thread.is_alive() and not self._left()
 
     def _left(self) -> list[Path]:
-        return sorted(path for path in self._profile.glob("window_*") if path.name not in self._there)
+        return [path for path in windows_in(self._profile) if path.name not in self._there]
 
     def _run(self) -> None:
         pause = FIRST_PAUSE_S

@@ -22,11 +22,12 @@ import msgspec
 from harness.credentials import masked
 from harness.files import NotRegularError
 from harness.locks import Lock
+from harness.logdir.layout import FINDINGS, TRACE_SUFFIX
 from harness.publish.compress import compress
 from harness.publish.job import Job
 from harness.publish.ranks import complete, handed_in
 from harness.publish.retention import Retention
-from harness.publish.staging import FINDINGS, TRACE_SUFFIX, Staging
+from harness.publish.staging import Staging
 from harness.publish.upload import Uploader
 from harness.trace import analyze_window
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from harness.files import read_regular
-from harness.logdir.run import step_of_window
-from harness.publish.staging import FINDINGS
+from harness.logdir.findings import findings_in
+from harness.logdir.layout import step_of_window
+from harness.logdir.scan import windows_in
 
 GRACE_S = 60.0
 """A job that has run for less is not held to its budget: a percentage of a minute is less than one window costs, and
@@ -125,6 +125,7 @@ class _StepTime(msgspec.Struct):
 class _Findings(msgspec.Struct):
     """What of ``window.json`` is asked here."""
 
+    schema_version: int
     window: _Window
     step_time: _StepTime
 
@@ -160,11 +161,7 @@ def passed_over_before(profile: Path, first_step: int) -> dict[str, int]:
 
 
 def _findings(profile: Path, before: int) -> Iterator[_Findings]:
-    for path in sorted(profile.glob(f"window_*/{FINDINGS}")):
-        step = step_of_window(path.parent.name)
-        if step is None or step >= before:
-            continue
-        try:
-            yield msgspec.json.decode(read_regular(path), type=_Findings)
-        except (OSError, msgspec.MsgspecError):
-            continue
+    for path in windows_in(profile):
+        step = step_of_window(path.name)
+        if step is not None and step < before and (found := findings_in(path, _Findings)) is not None:
+            yield found

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.credentials import HOW, has_secret
-from harness.logdir.run import windows
+from harness.logdir.scan import windows
 from harness.publish import Job, Keep, PublishedWindow, Publisher, Staging
 from harness.publish.ranks import Handover, RankStaging
 from harness.record.ensemble import Ensemble

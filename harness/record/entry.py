@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from harness.locks import Lock
 from harness.logdir import request
+from harness.logdir.scan import windows_in
 from harness.publish.staging import Staging
 from harness.record.schedule import Schedule
 
@@ -139,4 +140,4 @@ def _names(run: str) -> Iterator[str]:
 
 def _has_windows(logdir: Path, run: str) -> bool:
     staging = Staging(logdir, run)
-    return bool(staging.jobs()) or any(staging.profile.glob("window_*"))
+    return bool(staging.jobs()) or bool(windows_in(staging.profile))

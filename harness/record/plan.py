@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
-from harness.publish.staging import window_name
+from harness.logdir.layout import step_of_window, window_name
 from harness.record.ensemble import LEAD
 from harness.record.schedule import Schedule, Window
 from harness.record.trigger import Demand
@@ -78,7 +78,7 @@ class Plan:
             names: The windows that are there.
             told: The reasons, as far as they are written down.
         """
-        firsts = (int(name.removeprefix("window_")) for name in names)
+        firsts = (first for name in names if (first := step_of_window(name)) is not None)
         recorded = sum(first < first_step and schedule.begins_at(first) for first in firsts)
         if not recorded:
             return

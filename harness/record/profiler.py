@@ -20,9 +20,9 @@ import msgspec
 from torch.profiler import ProfilerActivity
 
 from harness.files import atomic_write
-from harness.logdir.run import MANIFEST, PASSED_OVER
+from harness.logdir.layout import MANIFEST, PASSED_OVER, window_name
 from harness.publish import Keep, PublishedWindow
-from harness.publish.staging import Staging, window_name
+from harness.publish.staging import Staging
 from harness.record import entry, process, remarks, spans
 from harness.record.budget import OverheadBudget, account_of, passed_over_before
 from harness.record.clock import StepClock

@@ -18,8 +18,9 @@ from torch.autograd import profiler as autograd_profiler
 from torch.profiler import ProfilerActivity, profile, tensorboard_trace_handler
 
 import harness
+from harness.logdir.layout import TRACE_SUFFIX, window_name
 from harness.publish import Cost
-from harness.publish.staging import TRACE_SUFFIX, Staging, window_name
+from harness.publish.staging import Staging
 from harness.record import process, spans
 from harness.record.bounds import Watchdog
 from harness.record.budget import added_us

@@ -14,8 +14,8 @@ from typing import Literal
 import msgspec
 
 from harness.logdir import request
+from harness.logdir.layout import window_name
 from harness.logdir.request import Answer, Request
-from harness.publish.staging import window_name
 from harness.record.entry import Claim
 from harness.record.recording import TraceOptions
 from harness.record.schedule import STEPS_AT_MOST, Schedule, Window

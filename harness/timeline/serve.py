@@ -14,7 +14,8 @@ from werkzeug.serving import ThreadedWSGIServer
 
 from harness import console
 from harness.errors import UsageError
-from harness.logdir.find import Run, Window, find
+from harness.logdir.find import choose
+from harness.logdir.window import Window
 from harness.timeline.app import MOUNT, Resolve, TimelineApp
 from harness.timeline.cache import Cache
 from harness.web.connections import Bounded, Handler
@@ -46,7 +47,7 @@ def serve(
     Raises:
         UsageError: where there is no trace to show, or the port is taken.
     """
-    files = _files(_chosen(path, window))
+    files = _files(choose(path, window).window)
     first = next(iter(files.values()))
     cache = Cache()
     listening = _listening(port)
@@ -81,18 +82,6 @@ def serve(
         server.shutdown()
     if wrong:
         raise wrong[0]
-
-
-def _chosen(path: Path, window: int | None) -> Window:
-    from harness.report.sections.overview import newest
-
-    found = find(path)
-    run = newest(found) if isinstance(found, list) else found
-    if isinstance(run, Run):
-        return run.window(-1 if window is None else window)
-    if window is not None:
-        raise UsageError(f"--window picks a window of a run, and {path} is one trace; leave it out")
-    return run
 
 
 def _files(window: Window) -> dict[str, Path]:

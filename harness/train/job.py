@@ -19,7 +19,8 @@ from harness.config import schema, targets
 from harness.config.schema import Config, SlowConfig
 from harness.distributed.world import World
 from harness.errors import UsageError
-from harness.logdir.run import CHECKPOINTS, HYDRA, RunDirectory
+from harness.logdir.directory import RunDirectory
+from harness.logdir.layout import CHECKPOINTS, HYDRA
 from harness.logdir.tags import PEAK_ALLOCATED_MIB
 from harness.publish import Staging
 from harness.publish.retention import Keep, parse_bytes, parse_seconds

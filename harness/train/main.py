@@ -31,22 +31,14 @@ from harness.distributed import launch
 from harness.distributed import world as distributed
 from harness.distributed.world import World
 from harness.errors import DivergedError, NotSavedError, UsageError
-from harness.logdir.rows import Row, show_sweep
-from harness.logdir.run import (
-    LOG_FILE,
-    MANIFEST,
-    FollowedRun,
-    Manifest,
-    RunDirectory,
-    command_line,
-    git_revision,
-    now,
-    read_manifest,
-    remove_empty,
-    versions,
-)
+from harness.logdir.directory import FollowedRun, RunDirectory, remove_empty
+from harness.logdir.layout import LOG_FILE, MANIFEST
+from harness.logdir.manifest import Manifest, now, read_manifest
+from harness.logdir.rows import Row, sweep_rows
 from harness.report.figure import sweep as sweep_figure
+from harness.report.sections.runs import show_sweep
 from harness.train import completion, overrides, resume, sweep
+from harness.train.origin import command_line, git_revision, versions
 from harness.train.summary import show_run
 
 if TYPE_CHECKING:
@@ -135,7 +127,8 @@ def _run_hydra(prog: str, arguments: list[str]) -> None:
             raise UsageError(f"the run's directory cannot be made: {error}; choose another logdir") from error
         finally:
             if NoteSweep.logdir is not None and sweep.was_begun(NoteSweep.folder, name, NoteSweep.logdir):
-                rows = show_sweep(NoteSweep.logdir, name)
+                rows = sweep_rows(NoteSweep.logdir, name)
+                show_sweep(rows, NoteSweep.logdir, console.out, resume.sweep_command)
                 NoteSweep.errors = [row.error for row in rows if row.error]
                 _draw(rows, NoteSweep.folder / name)
     if _Single.error is not None:

@@ -25,7 +25,8 @@ from harness import console
 from harness.credentials import MASK
 from harness.errors import UsageError
 from harness.files import TEMPORARY, read_regular, sync_folder
-from harness.logdir.run import HYDRA, MANIFEST, Manifest, read_manifest
+from harness.logdir.layout import HYDRA, MANIFEST
+from harness.logdir.manifest import Manifest, read_manifest
 from harness.train import overrides
 
 OVERRIDES = "overrides.yaml"

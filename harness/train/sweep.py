@@ -18,8 +18,9 @@ import msgspec
 
 from harness.errors import UsageError
 from harness.files import atomic_write, read_regular, remove_leftovers
+from harness.logdir.layout import MANIFEST
+from harness.logdir.manifest import Manifest, read_manifest
 from harness.logdir.rows import peak_mib
-from harness.logdir.run import MANIFEST, Manifest, read_manifest
 from harness.train import overrides, resume
 
 SUFFIX = ".sweep.json"

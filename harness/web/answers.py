@@ -13,8 +13,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.wrappers import Request, Response
 
 from harness.errors import UsageError
-from harness.files import open_regular
-from harness.web.disk import printable
+from harness.files import open_regular, printable
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from harness.logdir.run import MANIFEST, Manifest
+from harness.logdir.layout import MANIFEST
+from harness.logdir.manifest import Manifest
 from harness.trace import WindowReport, analyze, read
 from harness.trace.compare.comparison import Comparison
 from tests.in_process import Run, in_process

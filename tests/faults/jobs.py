@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.logdir.run import Manifest
+from harness.logdir.manifest import Manifest
 from tests.distributed import jobs as ranks
 from tests.launch import TINY, Command, Launcher, window_every
 

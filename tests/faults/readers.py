@@ -146,12 +146,13 @@ def _tab(folder: Path) -> Any:
 def read_manifest(folder: Path) -> None:
     """As ``harness runs`` does, which shows what it cannot read, and whoever asks for this one run."""
     from harness import console
-    from harness.logdir.rows import collect, show
-    from harness.logdir.run import read_manifest as read_one
+    from harness.logdir.manifest import read_manifest as read_one
+    from harness.logdir.rows import collect
+    from harness.report.sections.runs import show
 
     rows = list(collect(folder / "logs"))
     with console.out.capture():
-        show(rows)
+        show(rows, console.out)
     read_one(folder / RUN)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.publish.staging import staging_root
+from harness.logdir.layout import staging_root
 from tests import reading
 from tests.faults import outcome
 from tests.faults.jobs import EVALUATED, TRAIN, read_manifest

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from harness import locks
-from harness.logdir.run import LOCK
+from harness.logdir.layout import LOCK
 from tests import reading
 from tests.faults.shim import failing
 from tests.launch import TINY, Command, Launcher, expect_usage_error, python, wait_until, window_every

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness.publish.staging import staging_root
+from harness.logdir.layout import staging_root
 from tests.faults import outcome
 from tests.faults.jobs import JOBS, Job, read_manifest
 from tests.faults.outcome import Result

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from harness.logdir.run import find_runs, read_manifest, windows
+from harness.logdir.manifest import read_manifest
+from harness.logdir.scan import find_runs, windows
 from harness.record import Profiler, PublishedWindow, Schedule, TraceOptions
 from harness.record.snapshots import MemorySnapshots
 from harness.record.spans import set_nvtx, span
@@ -97,7 +98,7 @@ def test_training_on_the_device_logs_its_memory_and_records_kernels(tmp_path: Pa
         ]
     )
     assert status == 0
-    (run,) = find_runs(tmp_path / "logs")
+    (run,) = (found.path for found in find_runs(tmp_path / "logs"))
     assert read_manifest(run).metrics["memory/peak_allocated_mib"] > 0
     assert [window.name for window in windows(run)] == ["window_00000012", "window_00000027"]
     for window in windows(run):
@@ -109,7 +110,7 @@ def test_training_on_the_device_logs_its_memory_and_records_kernels(tmp_path: Pa
 def test_a_resumed_run_goes_on_on_the_device(tmp_path: Path) -> None:
     common = ["experiment=text_transformer", "trainer.precision=bf16", f"logdir={tmp_path / 'logs'}", "profiler=none"]
     assert main([*common, "trainer.max_steps=20", "trainer.eval_every=null"]) == 0
-    (run,) = find_runs(tmp_path / "logs")
+    (run,) = (found.path for found in find_runs(tmp_path / "logs"))
     assert main([f"resume={run}", "trainer.max_steps=40"]) == 0
     assert read_manifest(run).resumed_from == [20]
     assert read_manifest(run).step == 40
@@ -159,7 +160,7 @@ def test_the_parts_of_the_memory_sum_to_the_peak(tmp_path: Path) -> None:
         ]
     )
     assert status == 0
-    (run,) = find_runs(tmp_path / "logs")
+    (run,) = (found.path for found in find_runs(tmp_path / "logs"))
     metrics = read_manifest(run).metrics
     parts = ("parameters", "gradients", "optimizer_state", "activations_and_rest")
     found = {part: metrics[f"memory/{part}_mib"] for part in parts}

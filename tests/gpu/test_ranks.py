@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from harness.logdir.run import find_runs, read_manifest, windows
+from harness.logdir.manifest import read_manifest
+from harness.logdir.scan import find_runs, windows
 from harness.trace import WindowReport
 from tests import reading
 from tests.distributed.test_windows import steps_by_rank
@@ -42,7 +43,7 @@ def train(folder: Path, *overrides: str) -> Path:
     folder.mkdir(exist_ok=True)
     done = python("-m", "harness.train", *overrides, cwd=folder)
     assert done.status == 0, done.text
-    (run,) = find_runs(folder / "tb_logs")
+    (run,) = (found.path for found in find_runs(folder / "tb_logs"))
     return run
 
 

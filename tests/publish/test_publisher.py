@@ -17,10 +17,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harness.logdir.layout import FINDINGS, window_name
 from harness.publish import Cost, Job, Keep, PublishedWindow, Publisher, Staging
 from harness.publish.recover import recover
 from harness.publish.retention import Retention
-from harness.publish.staging import BUILD, FINDINGS, window_name
+from harness.publish.staging import BUILD
 from harness.publish.worker import attempt
 from harness.trace import WindowReport
 from tests.launch import ROOT, children, environment, tree, wait_until

@@ -89,7 +89,7 @@ def test_odd_steps_of_several_ranks_are_read_together(kind: str, tmp_path: Path)
 )
 def test_a_folder_whose_name_is_no_windows_is_none(name: str, tmp_path: Path) -> None:
     from harness.logdir.rows import collect
-    from harness.logdir.run import find_runs, windows
+    from harness.logdir.scan import find_runs, windows
     from harness.publish.retention import Keep, Retention
     from harness.record.budget import account_of
 
@@ -99,7 +99,7 @@ def test_a_folder_whose_name_is_no_windows_is_none(name: str, tmp_path: Path) ->
         (run / "profile" / folder / GOOD.name).write_bytes(GOOD.read_bytes())
         (run / "profile" / folder / f"x_{'8' * 3000}"[:200]).touch()
     assert [path.name for path in windows(run)] == ["window_00000007"]
-    assert list(find_runs(tmp_path / "logs")) == [run]
+    assert [found.path for found in find_runs(tmp_path / "logs")] == [run]
     assert [row.windows for row in collect(tmp_path / "logs")] == [1]
     assert len(find(run).windows) == 1  # type: ignore[union-attr]
     account_of(run / "profile", 100)

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from harness.board.events.points import HEADLINE, Points
 from harness.board.events.text import changes_text, findings_text
-from harness.logdir.find import findings_of
-from harness.logdir.run import windows
+from harness.logdir.findings import findings_in
+from harness.logdir.scan import windows
 from harness.logdir.tags import CHANGES_TEXT, FINDINGS_TEXT
 from harness.report.words import since
 from harness.trace.compare.changes import Change, Changes
@@ -58,7 +58,7 @@ class Trends:
         self._first: WindowReport | None = None
         self._before: WindowReport | None = None
         for path in windows(run) if resumed_from is not None else []:
-            report = findings_of(path)
+            report = findings_in(path, WindowReport)
             if report is not None and report.window.first_step is not None:
                 step = report.window.first_step
                 self._take(report, step, show=resumed_from is not None and step > resumed_from)

@@ -18,17 +18,18 @@ import msgspec
 from tensorboard.plugins import base_plugin
 from werkzeug import Request, Response, exceptions
 
-from harness.board.official.catalog import Run, find_runs, logdirs_of
+from harness.board.official.catalog import Entry, entries
 from harness.board.official.diff import compare
 from harness.board.official.page import CONTENT_SECURITY_POLICY, PAGE, asset
 from harness.board.official.parser import Answer
 from harness.board.official.profiles import Profiles
 from harness.board.official.ranks import EVERY_RANK, compared
 from harness.errors import UsageError
-from harness.logdir.run import PROFILE, step_of_window
+from harness.files import printable
+from harness.logdir.flags import logdirs_of
+from harness.logdir.scan import Scanner, pass_over
 from harness.timeline.app import TimelineApp
 from harness.web.answers import answering, sent
-from harness.web.disk import printable
 from harness.web.guard import guarded
 
 log = logging.getLogger(__name__)
@@ -64,11 +65,10 @@ class Repaired:
     # What they share with the plugin's own methods is beyond a type checker: self is the plugin.
     def __init__(self: Any, context: base_plugin.TBContext) -> None:
         base_plugin.TBPlugin.__init__(self, context)
-        self._flags = flags = context.flags
-        spec = getattr(flags, "logdir_spec", "") if flags is not None else ""
-        logdir = getattr(flags, "logdir", "") if flags is not None else context.logdir
-        self._logdirs = logdirs_of(logdir or ("" if spec else context.logdir), spec or "")
-        self._runs: dict[str, Run] = {}
+        self._flags = context.flags
+        self._context = context
+        self._scanner = Scanner(pass_over, bounded=True)
+        self._runs: dict[str, Entry] = {}
         self._scanned = threading.Event()
         self._profiles = Profiles()
         self._diffs: OrderedDict[Any, Any] = OrderedDict()
@@ -82,7 +82,7 @@ class Repaired:
         said = ""
         while True:
             try:
-                self._runs = find_runs(self._logdirs)
+                self._runs = entries(logdirs_of(self._context), self._scanner)
                 newest = sorted(self._runs.values(), key=lambda run: -run.newest)[:MADE_READY]
                 for run in newest:
                     worker = run.workers[0]
@@ -211,22 +211,12 @@ class Repaired:
 
     def timeline_route(self: Any, request: Request) -> Response:
         """The Perfetto page on this file: that of the Windows tab, or one of its own where it is in no window."""
-        address = self._timeline_of(self._path(request)) or f"{OWN_TIMELINE}?{urlencode(request.args)}"
+        path = self._path(request)
+        run, span = request.args.get("run", ""), request.args.get("span", "")
+        window = self._get_run(run).windows.get(span)
+        named = {"run": run, "window": window, "file": printable(path.name)}
+        address = f"{OWN_TIMELINE}?{urlencode(request.args)}" if window is None else f"{TIMELINE}?{urlencode(named)}"
         return Response(status=302, headers=[("Location", address), *_NO_SNIFFING])
-
-    def _timeline_of(self: Any, path: Path) -> str | None:
-        """The address of the timeline, from the plugin's routes; None for what is not in a window of a run."""
-        window, profile = path.parent, path.parent.parent
-        if step_of_window(window.name) is None or profile.name != PROFILE:
-            return None
-        for logdir, group in self._logdirs.items():
-            root = logdir.resolve()
-            if profile.parent.is_relative_to(root):
-                below = profile.parent.relative_to(root).as_posix()
-                run = below if group is None else group if below == "." else f"{group}/{below}"
-                named = {"run": run, "window": window.name, "file": path.name}
-                return f"{TIMELINE}?{urlencode({key: printable(value) for key, value in named.items()})}"
-        return None
 
     @staticmethod
     def respond_as_json(value: Any, compress: bool = False) -> Response:
@@ -258,11 +248,11 @@ class Repaired:
         path: Path = found.spans[span][worker]
         return path
 
-    def _get_run(self: Any, name: str | None) -> Run:
+    def _get_run(self: Any, name: str | None) -> Entry:
         self._scanned.wait(SCAN_S)
         if name not in self._runs:
             raise exceptions.NotFound(f"there is no run {name}")
-        run: Run = self._runs[name]
+        run: Entry = self._runs[name]
         return run
 
     def _get_profile(self: Any, name: str, worker: str, span: str) -> Any:

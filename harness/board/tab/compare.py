@@ -6,8 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from harness.board.tab.places import Window
-from harness.board.tab.summaries import report_of
+from harness.logdir.window import Window
 from harness.report import words
 from harness.trace.compare.comparison import Comparison, Outcome, Row, compare
 from harness.trace.compare.groups import ALL_GROUPS, Group
@@ -89,7 +88,7 @@ def comparison(before: Window, after: Window) -> Page:
     Raises:
         Unreadable: where the findings of one cannot be shown.
     """
-    a, b = report_of(before), report_of(after)
+    a, b = before.told(WindowReport), after.told(WindowReport)
     found = compare([a], [b], groups=ALL_GROUPS)
     unprofiled = is_unprofiled(a.step_time) and is_unprofiled(b.step_time)
     changed, others = _parts(found, a, changed=True), _parts(found, a, changed=False)
@@ -123,9 +122,9 @@ def _largest(parts: dict[Part, list[Line]]) -> Part | None:
 def _head(window: Window, report: WindowReport, unprofiled: bool) -> Head:
     times = report.step_time
     return Head(
-        run=window.run.id,
+        run=window.run,
         window=window.name,
-        step=window.step,
+        step=window.step or 0,
         label=report.verdict.label,
         confidence=report.verdict.confidence,
         step_us=times.unprofiled_median_us if unprofiled else times.profiled_median_us,

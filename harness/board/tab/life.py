@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from pathlib import Path
 
 import msgspec
 
 from harness.board.events.points import Points
-from harness.board.tab.places import Places, Run, Window
-from harness.board.tab.summaries import decoded
+from harness.board.tab.places import Places
 from harness.logdir import tags
+from harness.logdir.scan import Run
+from harness.logdir.window import Window
 from harness.report.words import IDLE, since
 from harness.trace.compare.changes import Change, Changes, NewVerdict
 from harness.trace.schema import REST, IdleCause, VerdictLabel, WindowReport
@@ -82,10 +84,11 @@ class _Record:
 
     def take(self, window: Window) -> None:
         self.seen.append(window.name)
+        step = window.step or 0
         try:
-            report = decoded(window, Trend)
-            points = self._points.take(report, window.step)
-            changes = self._changes.take(report, window.step)
+            report = window.told(Trend)
+            points = self._points.take(report, step)
+            changes = self._changes.take(report, step)
         except Exception as error:  # its list says of each window why it tells nothing
             why(error, str(window.path))
             return
@@ -97,7 +100,7 @@ class _Record:
             values.append(points.get(tag))
         life.changes.extend(map(_said, changes))
         life.windows.append(window.name)
-        life.steps.append(window.step)
+        life.steps.append(step)
         life.labels.append(report.verdict.label)
 
 
@@ -111,13 +114,13 @@ class Lives:
     def __init__(self, places: Places) -> None:
         self._places = places
         self._lock = threading.Lock()
-        self._records: OrderedDict[str, _Record] = OrderedDict()
+        self._records: OrderedDict[Path, _Record] = OrderedDict()
 
     def of(self, run: Run) -> bytes:
         """The run's :class:`Life`, as JSON."""
         with self._lock:
-            record = self._records.pop(run.id, None) or _Record()
-            self._records[run.id] = record
+            record = self._records.pop(run.path, None) or _Record()
+            self._records[run.path] = record
             while len(self._records) > RUNS_KEPT:
                 self._records.popitem(last=False)
         with record.lock:

@@ -11,15 +11,17 @@ from werkzeug.wrappers import Request, Response
 
 from harness.board.official.at_load import repair
 from harness.board.tab import assets, respond
-from harness.board.tab.against import Against
 from harness.board.tab.compare import comparison
 from harness.board.tab.document import cell
 from harness.board.tab.life import Lives
-from harness.board.tab.places import Places, Window, logdirs
+from harness.board.tab.places import Places
 from harness.board.tab.runs import rows
 from harness.board.tab.summaries import Summaries
 from harness.board.tab.traces import Traces
 from harness.board.tab.window import page
+from harness.files import printable
+from harness.logdir.flags import logdirs_of
+from harness.logdir.window import Window
 from harness.timeline.app import TimelineApp
 from harness.web.answers import Handler, answering
 from harness.web.guard import guarded
@@ -37,10 +39,9 @@ class WindowsPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
     plugin_name = "windows"
 
     def __init__(self, context: base_plugin.TBContext) -> None:
-        self._flags = flags = context.flags
-        self.places = Places(logdirs(getattr(flags, "logdir", "") or "", getattr(flags, "logdir_spec", "") or ""))
+        self._flags = context.flags
+        self.places = Places(lambda: logdirs_of(context))
         self._summaries = Summaries()
-        self._against = Against()
         self._lives = Lives(self.places)
         self._traces = Traces(self.places)
 
@@ -76,19 +77,19 @@ class WindowsPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         return guarded(apps, self._flags)
 
     def _runs(self, request: Request) -> Response:
-        where = [str(logdir.path) for logdir in self.places.logdirs]
+        where = [printable(str(logdir.path)) for logdir in self.places.logdirs()]
         return respond.json(request, {"logdirs": where, "runs": rows(self.places, self._summaries)})
 
     def _list(self, request: Request) -> Response:
         """A run's windows, newest first, so many at a time: those that begin before the step ``before``."""
         windows = self.places.windows(self.places.run(_of(request, "run")))
         before = request.args.get("before", type=int)
-        older = [window for window in windows if before is None or window.step < before]
+        older = [window for window in windows if before is None or (window.step or 0) < before]
         page = older[: -PAGE - 1 : -1]
         shown = [self._summaries.of(window) for window in page]
         # Each against the window before it, which for the last one is on the next page.
         earlier = [*older[: -PAGE - 2 : -1], None][1:]
-        changes = [cell(self._against.before(*pair)) for pair in zip(page, earlier, strict=False)]
+        changes = [cell(self._summaries.change(*pair)) for pair in zip(page, earlier, strict=False)]
         left = len(older) - len(shown)
         return respond.json(request, {"total": len(windows), "older": left, "windows": shown, "changes": changes})
 

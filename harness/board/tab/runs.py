@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import msgspec
 
-from harness.board.tab.places import Places, Run
+from harness.board.tab.places import Places
 from harness.board.tab.summaries import Summaries, Summary
-from harness.errors import UsageError
-from harness.logdir.run import Manifest, read_manifest
+from harness.files import is_inside
+from harness.logdir.layout import MANIFEST
+from harness.logdir.manifest import Manifest, NoRun, read_manifest
+from harness.logdir.scan import Run
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """A run in the list. What is not known, as for a loop without ``harness train``, is None."""
 
     id: str
+    """As :mod:`harness.logdir.scan` names it."""
     title: str
-    """``<experiment>/<run>``"""
+    """The same, but of a run that is the logdir itself what its manifest says."""
     status: str | None
     started: str | None
     step: int | None
@@ -39,8 +42,8 @@ def _row(run: Run, places: Places, summaries: Summaries) -> Row:
     manifest, problem = _manifest(run)
     windows = places.windows(run)
     return Row(
-        id=run.id,
-        title=manifest.id if manifest is not None else run.path.name if run.id == "." else run.id,
+        id=run.name,
+        title=run.title(manifest),
         status=manifest.status if manifest is not None else None,
         started=manifest.started if manifest is not None else None,
         step=manifest.step if manifest is not None else None,
@@ -56,9 +59,12 @@ def _row(run: Run, places: Places, summaries: Summaries) -> Row:
 
 def _manifest(run: Run) -> tuple[Manifest | None, str | None]:
     """The manifest; else why it cannot be read, or nothing for a run that has none. It hides no other run."""
+    path = run.path / MANIFEST
+    if path.is_symlink() and not is_inside(path, run.within):
+        return None, f"{MANIFEST} is missing, or leads out of the logdir"
     try:
         return read_manifest(run.path), None
-    except UsageError as error:
-        return None, None if "there is no" in str(error) else f"run.json cannot be read: {error.__cause__ or error}"
+    except NoRun:
+        return None, None
     except Exception as error:
-        return None, f"run.json cannot be read: {error}"
+        return None, f"{MANIFEST} cannot be read: {error.__cause__ or error}"

@@ -3,26 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple
 
 import msgspec
 
-from harness.board.tab.places import Window
-from harness.errors import UsageError
-from harness.files import read_regular
-from harness.publish.staging import FINDINGS
-from harness.report.sections.overview import Glance
-from harness.trace.schema import SCHEMA_VERSION, WindowReport
+from harness.logdir.window import Window
+from harness.report.document import Cell
+from harness.report.sections.overview import Glance, step_trend
 from harness.web.answers import why
-from harness.web.disk import is_inside
-
-Findings = TypeVar("Findings", bound=Glance | WindowReport)
-
-
-class Unreadable(UsageError):
-    """Findings that this version cannot show; the message says why."""
-
-    status = 422
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,42 +36,69 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Why there are no figures."""
 
 
+class _Read(NamedTuple):
+    """A file of findings, as far as it was read."""
+
+    stamp: tuple[int, int]
+    """Its time and its size."""
+    summary: Summary
+    glance: Glance | None
+
+
 class Summaries:
-    """Decoded summaries by the file's path, its time and its size."""
+    """Reads each window once, and again where its file is another one."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, tuple[tuple[int, int], Summary]] = {}
+        self._known: dict[Path, _Read] = {}
+        self._changes: dict[Path, tuple[_Read, _Read, Cell]] = {}
 
     def of(self, window: Window) -> Summary:
         """The window's figures, or why there are none."""
+        found = self._read(window)
+        return _without_findings(window) if found is None else found.summary
+
+    def change(self, window: Window, before: Window | None) -> Cell:
+        """How its step differs from that of the one before it, as the report's list of windows shows it; nothing where
+        one of the two tells no step."""
+        now, then = self._read(window), self._read(before) if before is not None else None
+        if now is None or then is None or now.glance is None or then.glance is None:
+            return ""
+        known = self._changes.get(window.findings)
+        if known is None or known[0] is not then or known[1] is not now:
+            known = then, now, step_trend(then.glance, now.glance)
+            self._changes[window.findings] = known
+        return known[2]
+
+    def _read(self, window: Window) -> _Read | None:
         try:
             status = window.findings.stat()
-            stamp = (status.st_mtime_ns, status.st_size)
         except OSError:
-            return _without_findings(window)
+            return None
+        stamp = (status.st_mtime_ns, status.st_size)
         known = self._known.get(window.findings)
-        if known is None or known[0] != stamp:
-            known = stamp, _summary(window, status.st_mtime)
-            self._known[window.findings] = known
-        return known[1]
+        if known is None or known.stamp != stamp:
+            known = self._known[window.findings] = _read(window, stamp, status.st_mtime)
+        return known
 
 
-def _summary(window: Window, recorded: float) -> Summary:
+def _read(window: Window, stamp: tuple[int, int], recorded: float) -> _Read:
     try:
-        return _figures(window, recorded, decoded(window, Glance))
+        found = window.told(Glance)
+        return _Read(stamp, _figures(window, recorded, found), found)
     except Exception as error:  # it hides no other window
-        return Summary(name=window.name, step=window.step, recorded=recorded, problem=why(error, str(window.path))[0])
+        problem = why(error, str(window.path))[0]
+        return _Read(stamp, Summary(name=window.name, step=window.step or 0, recorded=recorded, problem=problem), None)
 
 
 def _figures(window: Window, recorded: float, found: Glance) -> Summary:
     return Summary(
         name=window.name,
-        step=window.step,
+        step=window.step or 0,
         recorded=recorded,
         label=found.verdict.label,
         confidence=found.verdict.confidence,
         step_us=found.step_us,
-        unprofiled=found.step_time.unprofiled_median_us is not None,
+        unprofiled=found.is_unprofiled,
         busy=found.busy,
         cost_us=found.window.cost_us,
         steps=found.window.steps,
@@ -99,35 +114,4 @@ def _without_findings(window: Window) -> Summary:
     except OSError:
         recorded = 0.0
     problem = "it was published without findings" if window.traces() else "it holds neither a trace nor findings"
-    return Summary(name=window.name, step=window.step, recorded=recorded, problem=problem)
-
-
-def report_of(window: Window) -> WindowReport:
-    """All findings of a window.
-
-    Raises:
-        Unreadable: where they cannot be shown.
-    """
-    return decoded(window, WindowReport)
-
-
-def decoded(window: Window, kind: type[Findings]) -> Findings:
-    """The findings of a window as far as ``kind`` has them; other fields are skipped unread.
-
-    Raises:
-        Unreadable: where the file leads out of the logdir, is none, is too large, is damaged or of another version.
-    """
-    path = window.findings
-    if not is_inside(path, window.run.logdir.path):
-        raise Unreadable(f"{FINDINGS} is missing, or leads out of the logdir")
-    try:
-        found = msgspec.json.decode(read_regular(path), type=kind)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise Unreadable(f"{FINDINGS} is damaged: {error}") from error
-    except OSError as error:
-        raise Unreadable(f"{FINDINGS} cannot be read: {error.strerror or error}") from error
-    if found.schema_version != SCHEMA_VERSION:
-        raise Unreadable(
-            f"{FINDINGS} is of schema version {found.schema_version}, and this harness reads {SCHEMA_VERSION}"
-        )
-    return found
+    return Summary(name=window.name, step=window.step or 0, recorded=recorded, problem=problem)

@@ -11,8 +11,9 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from harness.board.tab.places import Places, Window
-from harness.board.tab.summaries import Unreadable, report_of
+from harness.board.tab.places import Places
+from harness.logdir.findings import Unreadable
+from harness.logdir.window import Window
 from harness.report.words import IDLE
 from harness.trace import Trace, TraceError, WindowReport, analyze, read
 from harness.trace.figures import busiest
@@ -70,7 +71,7 @@ class Traces:
 
         def figures() -> Rank:
             try:
-                report = report_of(window)
+                report = window.told(WindowReport)
             except Unreadable:
                 report = None
             return _rank(path.name, report if report and report.source == path.name else analyze(self._read(path)))

@@ -10,8 +10,9 @@ import msgspec
 
 from harness.board.tab import tables
 from harness.board.tab.document import as_json
-from harness.board.tab.places import Places, Window
-from harness.board.tab.summaries import Summaries, Summary, report_of
+from harness.board.tab.places import Places
+from harness.board.tab.summaries import Summaries, Summary
+from harness.logdir.window import Window
 from harness.report.sections import device, findings, memory
 from harness.report.sections.ranks import ranks_sections
 from harness.report.words import IDLE, straggler_sentence
@@ -82,8 +83,8 @@ def page(window: Window, places: Places, summaries: Summaries) -> Page:
     Raises:
         Unreadable: where its findings cannot be shown.
     """
-    report = report_of(window)
-    names = [one.name for one in places.windows(window.run)]
+    report = window.told(WindowReport)
+    names = [one.name for one in places.windows(places.run(window.run))]
     place = names.index(window.name) if window.name in names else len(names)
     files = [TraceFile(name, _size(path)) for name, path in window.traces().items()]
     others = [file.name for file in files if file.name != report.source]

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.errors import UsageError
-from harness.logdir.find import Run, Window, find
+from harness.logdir.find import find
+from harness.logdir.scan import Run
+from harness.logdir.window import Window
 from harness.report.figure.canvas import Canvas, Png, Svg
 from harness.report.units import duration
 from harness.trace import WindowReport

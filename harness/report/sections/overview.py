@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from harness.errors import UsageError
-from harness.files import read_regular
-from harness.logdir.find import Run
-from harness.logdir.find import Window as Place
+from harness.logdir.findings import Unreadable
+from harness.logdir.scan import Run
+from harness.logdir.window import Window as Place
 from harness.report.document import Block, Cell, Column, Paragraph, Section, Styled, Table, name, text, without
 from harness.report.sections.comparison import trend
 from harness.report.styles import verdict_style
 from harness.report.units import duration, share
 from harness.trace.compare.comparison import Row, device_rows, step_rows
 from harness.trace.figures import busy, is_unprofiled, step_us
-from harness.trace.schema import SCHEMA_VERSION, DeviceTime, Step, StepTime, Verdict, Window, WindowReport
+from harness.trace.schema import DeviceTime, Step, StepTime, Verdict, Window, WindowReport
 
 ANALYZED = 20
 """Windows without findings of their own are analyzed for a list, the newest so many; of runs, the first."""
@@ -51,14 +52,8 @@ class Glance(msgspec.Struct, frozen=True):
 
 def glance(place: Place, *, may_analyze: bool = True) -> Glance | None:
     """From the findings, or else from the trace; None for a window that tells nothing."""
-    if place.findings is not None:
-        try:
-            found = msgspec.json.decode(read_regular(place.findings), type=Glance)
-        except (OSError, msgspec.MsgspecError, RecursionError):
-            pass
-        else:
-            if found.schema_version == SCHEMA_VERSION:
-                return found
+    with suppress(Unreadable):
+        return place.told(Glance)
     if not may_analyze or place.trace is None:
         return None
     try:
@@ -146,11 +141,6 @@ def _trend(rows: Sequence[Row], name: str) -> Cell:
     return trend(next((row for row in rows if row.name == name), None))
 
 
-def newest(runs: Sequence[Run]) -> Run:
-    """The run whose last window is the youngest."""
-    return max(runs, key=lambda run: run.windows[-1].path.stat().st_mtime)
-
-
 def runs_section(logdir: Path, runs: Sequence[Run], shown: Run) -> Section:
     """Every run below a logdir with its newest window."""
     columns = [
@@ -164,13 +154,14 @@ def runs_section(logdir: Path, runs: Sequence[Run], shown: Run) -> Section:
     ]
     rows: list[list[Cell]] = []
     for number, run in enumerate(runs):
-        found = glance(run.windows[-1], may_analyze=number < ANALYZED)
+        newest = run.window(-1)
+        found = glance(newest, may_analyze=number < ANALYZED)
         rows.append(
             [
                 "▸" if run is shown else "",
-                str(run.path.relative_to(logdir)),
+                run.title(None),
                 str(len(run.windows)),
-                str(run.windows[-1].step),
+                str(newest.step),
                 "" if found is None or found.step_us is None else duration(found.step_us),
                 "" if found is None or found.busy is None else share(found.busy),
                 "" if found is None else Styled(found.verdict.label, verdict_style(found.verdict.label)),

@@ -6,13 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from harness.board.official.catalog import find_runs, logdirs_of
+from harness.board.official.catalog import Entry, entries
+from harness.logdir.scan import Logdir, Scanner, pass_over
 from tests.board.official.conftest import add_window
 
 
-def listed(logdir: Path, group: str | None = None) -> dict[str, dict[str, list[str]]]:
+def listing(*logdirs: Path, names: tuple[str, ...] = ("",)) -> dict[str, Entry]:
+    given = [Logdir(name, logdir) for name, logdir in zip(names, logdirs, strict=True)]
+    return entries(given, Scanner(pass_over, bounded=True))
+
+
+def listed(logdir: Path) -> dict[str, dict[str, list[str]]]:
     """Workers by span by run."""
-    runs = find_runs({logdir: group})
+    runs = listing(logdir)
     return {name: {span: sorted(files) for span, files in run.spans.items()} for name, run in runs.items()}
 
 
@@ -32,7 +38,7 @@ def test_a_runs_windows_are_the_spans_of_one_run_in_the_order_of_their_steps(tmp
 @pytest.mark.parametrize("below", ["", "profile", "profile/window_00000004"])
 def test_a_run_its_windows_or_one_window_may_be_the_logdir(below: str, tmp_path: Path) -> None:
     add_window(tmp_path / "run", 4, "matmul_64")
-    assert listed(tmp_path / "run" / below) == {"run": {"step 4": ["host_0"]}}
+    assert listed(tmp_path / "run" / below) == {".": {"step 4": ["host_0"]}}, "as TensorBoard's dashboards name it"
 
 
 def test_traces_in_any_other_directory_are_a_run_with_a_span_for_each_file(tmp_path: Path) -> None:
@@ -40,7 +46,7 @@ def test_traces_in_any_other_directory_are_a_run_with_a_span_for_each_file(tmp_p
         touch(tmp_path / "loose" / name)
     touch(tmp_path / "loose" / "notes.json")
     assert listed(tmp_path) == {"loose": {"1": ["a_0", "a_1"], "2": ["a_0"], "default": ["b"]}}
-    spans = find_runs({tmp_path: None})["loose"].spans
+    spans = listing(tmp_path)["loose"].spans
     assert spans["1"]["a_0"].name == "a_0.3.pt.trace.json", "the time is a number"
 
 
@@ -48,14 +54,14 @@ def test_of_two_files_of_a_rank_in_a_window_the_newer_counts(tmp_path: Path) -> 
     window = tmp_path / "run" / "profile" / "window_00000004"
     touch(window / "host_0.9.pt.trace.json")
     newer = touch(window / "host_0.10.pt.trace.json")
-    assert find_runs({tmp_path: None})["run"].spans == {"step 4": {"host_0": newer}}
+    assert listing(tmp_path)["run"].spans == {"step 4": {"host_0": newer}}
 
 
 def test_ranks_are_in_the_order_of_their_numbers_those_of_the_newest_window_first(tmp_path: Path) -> None:
     for step, host, ranks in ((4, "old", 1), (8, "new", 11)):
         for rank in range(ranks):
             touch(tmp_path / "run" / "profile" / f"window_{step:08d}" / f"{host}_{rank}.1.pt.trace.json")
-    run = find_runs({tmp_path: None})["run"]
+    run = listing(tmp_path)["run"]
     assert run.workers == [*(f"new_{rank}" for rank in range(11)), "old_0"]
     assert run.spans_of("old_0") == ["step 4"]
 
@@ -72,27 +78,9 @@ def test_nothing_outside_of_the_logdir_is_listed_wherever_links_lead(tmp_path: P
     assert listed(logdir) == {"files": {"1": ["c_0"]}, "inside": {"1": ["a_0"]}}
 
 
-@pytest.mark.parametrize(
-    ("logdir", "spec", "expected"),
-    [
-        ("/logs", "", {"/logs": None}),
-        ("", "a:/logs/one,/logs/two", {"/logs/one": "a", "/logs/two": "two"}),
-        ("{here}/one,{here}/two", "", {"{here}/one": "one", "{here}/two": "two"}),
-        ("{here}/a,b", "", {"{here}/a,b": None}),
-    ],
-)
-def test_several_logdirs_are_those_of_tensorboards_options(
-    logdir: str, spec: str, expected: dict[str, str | None], tmp_path: Path
-) -> None:
-    for name in ("one", "two", "a,b"):
-        (tmp_path / name).mkdir()
-    found = logdirs_of(logdir.format(here=tmp_path), spec)
-    assert found == {Path(path.format(here=tmp_path)): name for path, name in expected.items()}
-
-
 def test_runs_of_several_logdirs_are_told_apart(tmp_path: Path) -> None:
     for name in ("one", "two"):
         add_window(tmp_path / name / "run", 4, "matmul_64")
-    runs = find_runs({tmp_path / "one": "a", tmp_path / "two": "b"})
+    runs = listing(tmp_path / "one", tmp_path / "two", names=("a", "b"))
     assert list(runs) == ["a/run", "b/run"]
     assert [runs[name].spans["step 4"]["host_0"].parents[3].name for name in runs] == ["one", "two"]

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { copyLink } from "./copy.js";
 import { empty, fill, h } from "./dom.js";
-import { count, duration, share, size } from "./format.js";
+import { count, duration, share, size, stepOf } from "./format.js";
 import { go, note } from "./state.js";
 import { verdict } from "./verdict.js";
 
@@ -104,7 +104,7 @@ export function compareView(state, runs) {
   return { key: `compare ${Object.values(pair()).join(" ")}`, element, keys, move() {} };
 }
 
-const label = (name) => (name === "newest" ? "newest window" : `step ${count(Number(name.replace("window_", "")))}`);
+const label = (name) => (name === "newest" ? "newest window" : `step ${count(stepOf(name))}`);
 
 // Of no interest to who cannot see it: the tab's name is its part's.
 const tally = (changed) => h("span", { class: "muted", "aria-hidden": "true" }, count(changed?.length || 0));

@@ -54,3 +54,6 @@ export function ago(seconds) {
   }
   return "just now";
 }
+
+// At which the window of this name began to record; no number for a name that is none of a window.
+export const stepOf = (name) => Number(name.match(/_(\d+)$/)?.[1]);

@@ -3,7 +3,7 @@
 import { address, get } from "./api.js";
 import { copyLink } from "./copy.js";
 import { empty, fill, h } from "./dom.js";
-import { count, show, size } from "./format.js";
+import { count, show, size, stepOf } from "./format.js";
 import { PARTS } from "./parts.js";
 import { go, link } from "./state.js";
 import { verdict } from "./verdict.js";
@@ -35,7 +35,7 @@ export function windowView(state, run) {
     });
 
   function drawHead() {
-    const step = data ? data.summary.step : Number(state.window.replace("window_", ""));
+    const step = data ? data.summary.step : stepOf(state.window);
     const other = (name, text, key) =>
       h("button", { class: "quiet", disabled: !name, title: `${text} (${key})`, onclick: () => to(name) }, key === "[" ? "◀" : "▶");
     const isNewest = !data || data.summary.name === newest;

@@ -1,88 +1,26 @@
-"""The run directory: its manifest ``run.json``, its lock, and how runs are found again."""
+"""A run's directory while somebody trains in it: made, held by a lock, and left whole or not at all."""
 
 from __future__ import annotations
 
 import logging
 import math
-import os
-import platform
-import re
-import shlex
 import shutil
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Self
 
 import msgspec
 
-import harness
 from harness import locks
 from harness.credentials import masked
 from harness.errors import UsageError
-from harness.files import TEMPORARY, atomic_write, persistently, read_regular, remove_leftovers, sync_folder
+from harness.files import TEMPORARY, atomic_write, persistently, remove_leftovers, sync_folder
+from harness.logdir.layout import CHECKPOINTS, HYDRA, LOCK, LOG_FILE, MANIFEST, RUN_NAME
+from harness.logdir.manifest import Manifest, Status, now
 
 log = logging.getLogger(__name__)
-
-MANIFEST = "run.json"
-LOCK = ".lock"
-CHECKPOINTS = "checkpoints"
-PROFILE = "profile"
-HYDRA = ".hydra"
-PASSED_OVER = ".passed_over.json"
-"""Of a loop of somebody's own, which has no manifest: the cycles that had no window, when it ended."""
-LOG_FILE = "train.log"
-_NAME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9]{2}-[0-9]{2}-[0-9]{2}_[0-9a-f]{4}(_[0-9]{3}.*)?")
-"""Of a run's directory, as :mod:`harness.config.schema` names it."""
-_WINDOW = re.compile(r"window_([0-9]{1,18})")
-"""No job comes to a step of more digits; a name of thousands would be a number that takes long, or none at all."""
-
-Status = Literal["running", "completed", "interrupted", "failed", "killed"]
-"""``killed`` is never written: it is what a reader says of a ``running`` run that nobody holds."""
-
-
-class Manifest(msgspec.Struct, kw_only=True, omit_defaults=False):
-    """``run.json``: what can be told of a run without opening anything else. Times are ISO 8601 in UTC."""
-
-    id: str
-    """``<experiment>/<run>``: the path below the logdir."""
-    status: Status
-    step: int
-    max_steps: int
-    started: str
-    updated: str
-    command: str
-    overrides: list[str]
-    """Those that hold now: the start's, with what resumptions have changed."""
-    choices: dict[str, str]
-    """What each group was set to: model, data, ..."""
-    configuration: dict[str, str] | None = None
-    """Checksums of what a resumption goes by: see :mod:`harness.train.resume`; None in runs of 0.1.0."""
-    sweep: str | None = None
-    world_size: int = 1
-    device: str | None = None
-    parameters: int | None = None
-    """Trainable ones."""
-    host: str = msgspec.field(default_factory=socket.gethostname)
-    pid: int = msgspec.field(default_factory=os.getpid)
-    resumed_from: list[int] = msgspec.field(default_factory=list)
-    """The step of each resumption."""
-    first_window: int | None = None
-    """The step at which the schedule's next window began to record when the job was started; None for none."""
-    passed_over: dict[str, int] = msgspec.field(default_factory=dict)
-    """Cycles of the schedule that had no window, by reason; see :mod:`harness.trace.passed_over`."""
-    versions: dict[str, str | None] = msgspec.field(default_factory=dict)
-    git: dict[str, Any] | None = None
-    """``revision`` and whether the working tree was ``dirty``; None outside a checkout."""
-    metrics: dict[str, float] = msgspec.field(default_factory=dict)
-    """The newest value of each: ``train/loss``, ``eval/accuracy``, ``perf/samples_per_second``, ..."""
-    error: str | None = None
 
 
 class RunDirectory:
@@ -224,7 +162,7 @@ def remove_abandoned(experiment: Path) -> list[Path]:
     gone = []
     for run in experiment.iterdir():
         with suppress(OSError):
-            if _NAME.fullmatch(run.name) and run.is_dir() and not run.is_symlink() and _never_showed(run):
+            if RUN_NAME.fullmatch(run.name) and run.is_dir() and not run.is_symlink() and _never_showed(run):
                 _remove_unheld(run, experiment)
                 if not run.exists():
                     gone.append(run)
@@ -264,104 +202,3 @@ def remove_empty(folder: Path, logdir: Path) -> None:
         while folder != logdir:
             folder.rmdir()
             folder = folder.parent
-
-
-def read_manifest(run: Path) -> Manifest:
-    """The manifest of the run in ``run``, with status ``killed`` where it claims to run and nobody holds it.
-
-    Raises:
-        UsageError: where there is none, or it is not one.
-    """
-    path = run / MANIFEST
-    try:
-        manifest = msgspec.json.decode(read_regular(path), type=Manifest)
-    except (FileNotFoundError, NotADirectoryError):
-        here = f"there is no {MANIFEST} in it; a job that was killed before it began has none"
-        why = here if run.is_dir() else "there is no such directory"
-        raise UsageError(f"{run} is no run: {why}") from None
-    except (OSError, msgspec.MsgspecError, RecursionError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from error
-    if manifest.status == "running" and not _is_held(run, manifest):
-        manifest.status = "killed"
-    return manifest
-
-
-def find_runs(logdir: Path) -> Iterator[Path]:
-    """Directories below ``logdir``, itself included, that hold a run: a manifest, or windows of somebody's own loop."""
-    for folder, folders, files in os.walk(logdir, onerror=_raise_if_broken):
-        if MANIFEST in files or (PROFILE in folders and windows(Path(folder))):
-            folders.clear()
-            yield Path(folder)
-
-
-def _raise_if_broken(error: OSError) -> None:
-    """Others' folders may be closed to us, and may go; a file system that fails is told."""
-    if not isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError):
-        raise error
-
-
-def windows(run: Path) -> list[Path]:
-    """The window directories of a run, in the order of their steps.
-
-    Raises:
-        OSError: where that cannot be read.
-    """
-    try:
-        names = os.listdir(run / PROFILE)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    steps = {name: step for name in names if (step := step_of_window(name)) is not None}
-    return [run / PROFILE / name for name in sorted(steps, key=lambda name: (steps[name], name))]
-
-
-def step_of_window(name: str) -> int | None:
-    """At which the window in a directory of this name began to record; None where the name is no window's."""
-    match = _WINDOW.fullmatch(name)
-    return int(match[1]) if match else None
-
-
-def now() -> str:
-    """The time, as manifests write it."""
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def command_line() -> str:
-    """The command of this process, as one would type it: without what ``train`` adds for a sweep."""
-    added = ("sweep=", "hydra.job.config.override_dirname.exclude_keys=", "hydra.run.dir=")
-    kept = [masked(text, whole=True) for text in sys.argv[1:] if not text.startswith(added)]
-    return f"{Path(sys.argv[0]).name} {shlex.join(kept)}"
-
-
-def versions() -> dict[str, str | None]:
-    """Versions of what a result depends on; None for what is not installed."""
-    from importlib import metadata
-
-    found: dict[str, str | None] = {"harness": harness.__version__, "python": platform.python_version()}
-    for package in ("torch", "torchvision", "numpy", "tensorboard", "torch-tb-profiler", "hydra-core"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = None
-    return found
-
-
-def git_revision() -> dict[str, Any] | None:
-    """Revision and state of the checkout that the command was given in, None where there is none."""
-    try:
-        revision = _git("rev-parse", "HEAD")
-        return {"revision": revision, "dirty": bool(_git("status", "--porcelain", "--untracked-files=no"))}
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _git(*arguments: str) -> str:
-    return subprocess.run(["git", *arguments], check=True, capture_output=True, text=True, timeout=5).stdout.strip()
-
-
-def _is_held(run: Path, manifest: Manifest) -> bool:
-    """Whether somebody trains in the run; where that cannot be told, as on another host and without locks, the run's
-    own word counts."""
-    held = locks.is_held(run / LOCK)
-    if held is None:
-        held = locks.process_lives(manifest.host, manifest.pid)
-    return held is not False
