@@ -64,7 +64,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     """Of a change: whether it is for the worse."""
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class Pair(msgspec.Struct, frozen=True, kw_only=True):
     """What became of ``before``."""
 
     before: Head
@@ -82,7 +82,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[str]
 
 
-def comparison(before: Window, after: Window) -> Page:
+def comparison(before: Window, after: Window) -> Pair:
     """The two windows' figures, as :func:`harness.trace.compare.compare` judges them.
 
     Raises:
@@ -92,7 +92,7 @@ def comparison(before: Window, after: Window) -> Page:
     found = compare([a], [b], groups=ALL_GROUPS)
     unprofiled = is_unprofiled(a.step_time) and is_unprofiled(b.step_time)
     changed, others = _parts(found, a, changed=True), _parts(found, a, changed=False)
-    return Page(
+    return Pair(
         before=_head(before, a, unprofiled),
         after=_head(after, b, unprofiled),
         unprofiled=unprofiled,

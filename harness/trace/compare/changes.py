@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from harness.trace.compare.noise import spread
 from harness.trace.figures import HasSteps, is_unprofiled, operator_times, parts_of_step, step_us
@@ -50,8 +50,7 @@ WATCHED = 40
 class Watched(NamedTuple):
     """A time that is watched."""
 
-    kind: str
-    """``step``, ``profiled step``, ``phase`` or ``operator``."""
+    kind: Literal["step", "profiled step", "phase", "operator"]
     name: str = ""
     """Of the phase or the operator."""
 
