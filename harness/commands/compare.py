@@ -75,8 +75,8 @@ def run(
     if format == "json":
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     else:
-        from harness.report.sections.comparison import sections
+        from harness.report.sections.comparison import comparison_sections
         from harness.report.shown import show
 
-        show(list(sections(found, limit, rows)), as_markdown=format == "markdown")
+        show(list(comparison_sections(found, limit, rows)), as_markdown=format == "markdown")
     return gate(found, limit)

@@ -10,6 +10,7 @@ from harness.logdir.find import find
 from harness.logdir.layout import MANIFEST
 from harness.logdir.manifest import read_manifest
 from harness.logdir.rows import throughput
+from harness.logdir.tags import STEP_MS
 from harness.logdir.window import Window
 from harness.trace.schema import WindowReport
 
@@ -65,7 +66,7 @@ def work_of(path: Path) -> Work | None:
     except UsageError:
         return None
     per_second, unit = throughput(manifest.metrics)
-    step_ms = manifest.metrics.get("perf/step_time_ms")
+    step_ms = manifest.metrics.get(STEP_MS)
     # Both are of the same steps, so what they say of one is exact but for rounding.
     per_step = round(per_second * step_ms / 1e3, 3) if per_second and step_ms else None
     return Work(manifest.versions.get("torch"), per_second, unit, per_step)

@@ -12,14 +12,14 @@ import msgspec
 
 from harness.errors import UsageError
 from harness.files import read_regular
+from harness.logdir import tags
 from harness.logdir.findings import findings_in
 from harness.logdir.layout import PASSED_OVER
 from harness.logdir.manifest import Manifest, NoRun, read_manifest
 from harness.logdir.request import listener
 from harness.logdir.scan import Run, find_runs
+from harness.trace import figures
 from harness.trace.schema import VerdictLabel, WindowReport
-
-PEAK_OF_JOB = "memory/peak_allocated_mib"
 
 
 class Row(msgspec.Struct, kw_only=True):
@@ -114,7 +114,7 @@ def pareto(rows: Sequence[Row]) -> list[Row]:
 
 def peak_mib(metrics: Mapping[str, float]) -> float | None:
     """Peak memory by a manifest's metrics."""
-    return metrics.get(PEAK_OF_JOB, metrics.get("window/peak_allocated_mib"))
+    return metrics.get(tags.PEAK_ALLOCATED_MIB, metrics.get(tags.WINDOW_PEAK_ALLOCATED_MIB))
 
 
 def _verdict(number: float | None) -> str | None:
@@ -125,8 +125,9 @@ def _verdict(number: float | None) -> str | None:
 def throughput(metrics: Mapping[str, float]) -> tuple[float, str] | tuple[None, None]:
     """Of a manifest's metrics: so many a second, and of what (samples, tokens, products)."""
     for name, value in metrics.items():
-        if name.endswith("_per_second"):
-            return value, name.split("/")[1].removesuffix("_per_second")
+        unit = tags.unit_of(name)
+        if unit is not None:
+            return value, unit
     return None, None
 
 
@@ -170,14 +171,14 @@ def _row(run: Run, manifest: Manifest) -> Row:
         sweep=manifest.sweep,
         choices=manifest.choices,
         overrides=manifest.overrides,
-        loss=metrics.get("train/loss"),
-        eval_loss=metrics.get("eval/loss"),
+        loss=metrics.get(tags.LOSS),
+        eval_loss=metrics.get(tags.EVAL_LOSS),
         per_second=per_second,
         unit=unit,
-        step_time_ms=metrics.get("perf/step_time_ms"),
-        busy=metrics.get("window/device_busy"),
+        step_time_ms=metrics.get(tags.STEP_MS),
+        busy=metrics.get(tags.WINDOW_BUSY),
         peak_mib=peak_mib(metrics),
-        verdict=_verdict(metrics.get("window/verdict")),
+        verdict=_verdict(metrics.get(tags.VERDICT)),
         device=manifest.device,
         error=manifest.error,
     )
@@ -197,7 +198,7 @@ def _row_of_own_loop(run: Run) -> Row:
     newest = findings_in(recorded[-1].path, WindowReport)
     heard = listener(run.path)
     times = newest.step_time if newest is not None else None
-    step_us = (times.unprofiled_median_us or times.profiled_median_us) if times is not None else None
+    step_us = figures.step_us(times) if times is not None else None
     memory = newest.memory if newest is not None else None
     return Row(
         id=run.title(None),
@@ -216,7 +217,7 @@ def _row_of_own_loop(run: Run) -> Row:
         per_second=None,
         unit=None,
         step_time_ms=None if step_us is None else step_us / 1e3,
-        busy=max((one.busy_fraction for one in newest.device), default=None) if newest is not None else None,
+        busy=figures.busy(newest) if newest is not None else None,
         peak_mib=None if memory is None else memory.peak_allocated_bytes / 2**20,
         verdict=newest.verdict.label if newest is not None else None,
         device=next((one.name for one in newest.devices), "cpu") if newest is not None else None,

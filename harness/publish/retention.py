@@ -15,6 +15,8 @@ from harness.logdir.layout import step_of_window, trace_name
 from harness.logdir.scan import windows_in
 from harness.quantities import parse_bytes
 from harness.schedule import KEEP_BYTES
+from harness.trace.figures import step_us as step_us_of
+from harness.trace.schema import StepTime
 
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,16 +96,11 @@ class _Verdict(msgspec.Struct):
     label: str
 
 
-class _StepTime(msgspec.Struct):
-    profiled_median_us: float | None
-    unprofiled_median_us: float | None
-
-
 class _Findings(msgspec.Struct):
     """What of ``window.json`` is asked here."""
 
     schema_version: int
-    step_time: _StepTime
+    step_time: StepTime
     verdict: _Verdict
 
 
@@ -157,7 +154,7 @@ class Retention:
             except Unreadable:
                 pass
             else:
-                step_us = findings.step_time.unprofiled_median_us or findings.step_time.profiled_median_us
+                step_us = step_us_of(findings.step_time)
                 verdict = findings.verdict.label
         stored = Stored(
             step=step,

@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
-
-from harness.files import atomic_write
-from harness.report import markdown
-from harness.report.sections.snapshot import snapshot_section
-from harness.report.units import size
-from harness.trace.snapshot import SnapshotError, read_snapshot
 
 log = logging.getLogger(__name__)
 
 KEPT = 5
 """Snapshots of a run that stay, the newest; those of an exhausted device stay all."""
-NAMED = 3
-"""Allocations that the log names."""
 
 
 class MemorySnapshots:
-    """Writes ``<run>/memory/step_<step>.pickle`` and, where the device runs out, ``oom_<step>.pickle`` with a list.
+    """Writes ``<run>/memory/step_<step>.pickle`` and, where the device runs out, ``oom_<step>.pickle``.
 
     https://pytorch.org/memory_viz draws them. The history costs every allocation some µs, and a snapshot stops the
     loop for as long as the file takes. Without a CUDA device nothing is written.
@@ -33,6 +26,7 @@ class MemorySnapshots:
         every: Steps between two.
         on_oom: When ``torch.cuda.OutOfMemoryError`` leaves the loop.
         max_entries: Of the history, in memory and in the file.
+        describe: Called with the snapshot of an exhausted device and its step, to say what is in it.
     """
 
     def __init__(
@@ -43,7 +37,9 @@ class MemorySnapshots:
         every: int | None = None,
         on_oom: bool = False,
         max_entries: int = 100_000,
+        describe: Callable[[Path, int], None] | None = None,
     ) -> None:
+        self._describe = describe
         self._folder = run / "memory"
         self._every_window, self._on_oom, self._max_entries = every_window, on_oom, max_entries
         wanted = every_window or every is not None or on_oom
@@ -76,11 +72,11 @@ class MemorySnapshots:
         if not (self._on and self._on_oom and isinstance(error, torch.cuda.OutOfMemoryError)):
             return
         path = self._dump(f"oom_{step:08d}.pickle")
-        if path is None:
+        if path is None or self._describe is None:
             return
         try:
-            describe(path, step)
-        except (OSError, SnapshotError) as problem:
+            self._describe(path, step)
+        except Exception as problem:  # the job's own error goes its way
             log.warning("%s is written, but not described: %s", path, problem)
 
     def _dump(self, name: str) -> Path | None:
@@ -95,18 +91,3 @@ class MemorySnapshots:
             temporary.unlink(missing_ok=True)
             return None
         return path
-
-
-def describe(path: Path, step: int) -> None:
-    """Write the largest live allocations of a snapshot beside it, as Markdown, and name some in the log."""
-    snapshot = read_snapshot(path)
-    with atomic_write(path.with_suffix(".md")) as file:
-        file.write(markdown.render([snapshot_section(snapshot, f"Out of memory in step {step:,}")]).encode())
-    named = "; ".join(f"{size(row.bytes)} by {row.line}" for row in snapshot.allocations[:NAMED])
-    log.error(
-        "step %d: out of memory with %s allocated: %s. All of it: %s",
-        step,
-        size(snapshot.allocated),
-        named,
-        path.with_suffix(".md"),
-    )

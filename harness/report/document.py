@@ -20,6 +20,11 @@ Cell = str | Styled
 Line = Sequence[Styled]
 
 
+def plain(cell: Cell) -> str:
+    """Its text."""
+    return cell.text if isinstance(cell, Styled) else cell
+
+
 @dataclass(frozen=True)
 class Column:
     """A column of a table.

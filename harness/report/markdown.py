@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from harness.report.document import Block, Cell, Column, Facts, Numbered, Paragraph, Picture, Section, Styled, Table
+from harness.report.document import Block, Cell, Column, Facts, Numbered, Paragraph, Picture, Section, Table, plain
 from harness.report.units import printable
 
 PICTURE_WIDTH = 100
@@ -18,7 +18,7 @@ def render(sections: Iterable[Section]) -> str:
     """The whole text; the first section's title is the heading of them all."""
     lines: list[str] = []
     for place, section in enumerate(sections):
-        lines += [f"{'###' if place else '##'} {escape(_text(section.title))}", ""]
+        lines += [f"{'###' if place else '##'} {escape(plain(section.title))}", ""]
         for block in section.blocks:
             lines += [*_lines(block), ""]
     return "\n".join(lines)
@@ -36,10 +36,6 @@ def code(text: str) -> str:
         return ""
     fence = "`" * (max((len(run) for run in _BACKTICKS.findall(text)), default=0) + 1)
     return f"{fence} {text} {fence}" if len(fence) > 1 else f"`{text}`"
-
-
-def _text(cell: Cell) -> str:
-    return cell.text if isinstance(cell, Styled) else cell
 
 
 def _lines(block: Block) -> Iterator[str]:
@@ -66,7 +62,7 @@ def _table(table: Table) -> Iterator[str]:
 
 
 def _cell(column: Column, cell: Cell) -> str:
-    return code(_text(cell)) if column.code else escape(_text(cell))
+    return code(plain(cell)) if column.code else escape(plain(cell))
 
 
 def _row(cells: Iterable[str]) -> str:

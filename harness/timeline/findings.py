@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from harness.report.words import IDLE
 from harness.trace import Trace
 from harness.trace.file.columns import Kind
 from harness.trace.measure.device_time import CAUSES, Gaps, device_sets, gaps
@@ -46,7 +47,9 @@ class Curve(NamedTuple):
     value: Ints
 
 
-class Findings(NamedTuple):
+class Overlay(NamedTuple):
+    """Rows that the harness lays over those of the file."""
+
     steps: Marks
     idle: list[Marks]
     """Of each device."""
@@ -55,7 +58,7 @@ class Findings(NamedTuple):
     """When (start and duration, ns) each step was, and the longest call of each kernel and operator, by name."""
 
 
-def findings(trace: Trace) -> Findings:
+def findings(trace: Trace) -> Overlay:
     """Of a whole trace."""
     work = device_work(trace)
     found = steps(trace, work)
@@ -69,7 +72,7 @@ def findings(trace: Trace) -> Findings:
         "kernel": _longest(trace, Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET),
         "operator": _longest(trace, Kind.OPERATOR, Kind.ANNOTATION, Kind.RUNTIME, Kind.OVERHEAD),
     }
-    return Findings(_steps(found), idle, _memory(trace), spots)
+    return Overlay(_steps(found), idle, _memory(trace), spots)
 
 
 def _steps(found: Steps) -> Marks:
@@ -93,19 +96,13 @@ def _idle(trace: Trace, mine: Work, found: Gaps, window: Steps) -> Marks:
     names = [trace.names[name] for name in trace.name[mine.event[found.next]].tolist()]
     arguments = []
     for parts, before, place in zip(found.parts.tolist(), names, step.tolist(), strict=True):
-        told: dict[str, Any] = {
-            "reasons (µs)": {_words(c): ns / 1000 for c, ns in zip(CAUSES, parts, strict=True) if ns}
-        }
+        told: dict[str, Any] = {"reasons (µs)": {IDLE[c]: ns / 1000 for c, ns in zip(CAUSES, parts, strict=True) if ns}}
         told["ended by"] = before
         if place >= 0:
             told["step"] = int(window.number[place])
         arguments.append(_json(told))
     reasons = found.parts.argmax(axis=1).tolist()
-    return Marks(found.device, found.start, found.end, [f"idle: {_words(CAUSES[i])}" for i in reasons], arguments)
-
-
-def _words(cause: str) -> str:
-    return cause.replace("_", " ")
+    return Marks(found.device, found.start, found.end, [f"idle: {IDLE[CAUSES[i]]}" for i in reasons], arguments)
 
 
 def _memory(trace: Trace) -> list[Curve]:

@@ -20,7 +20,7 @@ from harness.timeline import perfetto
 from harness.timeline.arrows import arrows
 from harness.timeline.drawing import Drawn, Texts, Tracks
 from harness.timeline.events import Events, read_events
-from harness.timeline.findings import HOST, Findings, Marks, findings
+from harness.timeline.findings import HOST, Marks, Overlay, findings
 from harness.timeline.lanes import nested
 from harness.timeline.perfetto import Unit
 from harness.timeline.rows import Rank, Row, Slices, device_group, rows
@@ -89,7 +89,7 @@ def prepare(source: Path, folder: Path, *, max_json_bytes: int = MAX_JSON_BYTES)
 class _Timeline:
     """Everything that is drawn."""
 
-    def __init__(self, trace: Trace, events: Events, found: Findings) -> None:
+    def __init__(self, trace: Trace, events: Events, found: Overlay) -> None:
         self._trace, self._events, self._found = trace, events, found
         self._names, self._categories = Texts(events.names), Texts(events.categories)
         names = {device.id: device.name for device in trace.devices}

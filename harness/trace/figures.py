@@ -1,18 +1,50 @@
-"""Figures that are read off a report, for whoever sets windows side by side."""
+"""Figures that are read off a report: which of several numbers stands for the window."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Protocol
 
-from harness.trace.measure.annotations import REST
-from harness.trace.noise import spread
-from harness.trace.schema import DeviceTime, Phase, WindowReport
+from harness.trace.schema import REST, DeviceTime, Phase, Step, StepTime, Window, WindowReport
 
 
-def step_noise(report: WindowReport) -> float:
-    """How far the steps of a window lie apart: the standard deviation of their durations over the median."""
-    median = report.step_time.profiled_median_us
-    return spread([step.duration_us for step in report.steps]) / median if median else 0.0
+class HasDevices(Protocol):
+    """A report, or the part of it that tells of the devices."""
+
+    @property
+    def device(self) -> Sequence[DeviceTime]: ...
+
+
+class HasSteps(HasDevices, Protocol):
+    """A report, or the part of it that tells of the steps and the devices."""
+
+    @property
+    def window(self) -> Window: ...
+    @property
+    def steps(self) -> Sequence[Step]: ...
+    @property
+    def step_time(self) -> StepTime: ...
+
+
+def step_us(times: StepTime) -> float | None:
+    """What a step takes: without the profiler where that is known, else with it."""
+    return times.unprofiled_median_us or times.profiled_median_us or None
+
+
+def is_unprofiled(times: StepTime) -> bool:
+    """Whether :func:`step_us` is without the profiler."""
+    return bool(times.unprofiled_median_us)
+
+
+def busiest(report: HasDevices) -> DeviceTime | None:
+    """The device whose times stand for the window; None where none worked."""
+    return max(report.device, key=lambda device: device.busy_fraction, default=None)
+
+
+def busy(report: HasDevices) -> float | None:
+    """Of the busiest device, the share of a step that its work fills; None where none worked."""
+    device = busiest(report)
+    return None if device is None else device.busy_fraction
 
 
 def operator_times(report: WindowReport, *, on_host: bool = False) -> dict[str, float]:
@@ -30,8 +62,3 @@ def operator_times(report: WindowReport, *, on_host: bool = False) -> dict[str, 
 def parts_of_step(report: WindowReport) -> Iterable[Phase]:
     """The phases that have a name of their own."""
     return (phase for phase in report.phases if phase.name != REST)
-
-
-def busiest(report: WindowReport) -> DeviceTime | None:
-    """The device whose times stand for the window; None where none worked."""
-    return max(report.device, key=lambda device: device.busy_fraction, default=None)

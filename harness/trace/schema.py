@@ -230,6 +230,10 @@ class Annotation(msgspec.Struct, frozen=True, kw_only=True):
     """Union of what its calls launched."""
 
 
+REST = "everything else"
+"""The phase that is what remains."""
+
+
 class Phase(msgspec.Struct, frozen=True, kw_only=True):
     """A share of the step: the annotations directly inside the step span, and what remains."""
 

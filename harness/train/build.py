@@ -27,6 +27,7 @@ from harness.record.snapshots import MemorySnapshots
 from harness.record.spans import set_nvtx
 from harness.schedule import Schedule
 from harness.train.checkpoint import Checkpoints
+from harness.train.exhausted import describe
 from harness.train.tasks import Task
 from harness.train.trainer import Trainer
 
@@ -208,6 +209,7 @@ def profiler(
                 every=settings.memory_snapshot.every,
                 on_oom=settings.memory_snapshot.on_oom,
                 max_entries=settings.memory_snapshot.max_entries,
+                describe=describe,
             ),
             upload=settings.upload,
             ranks=world.recording(settings.ranks),

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from harness.logdir import tags
 from harness.quantities import MIB
 
 
@@ -53,7 +54,7 @@ class Composition:
 
     def scalars(self) -> dict[str, float]:
         """``memory/parameters_mib`` and the others."""
-        return {f"memory/{name.replace(' ', '_')}_mib": count / MIB for name, count in self.parts()}
+        return {tags.memory_of(name): count / MIB for name, count in self.parts()}
 
 
 def composition(model: nn.Module, optimizer: torch.optim.Optimizer | None) -> Composition:

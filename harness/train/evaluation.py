@@ -14,6 +14,7 @@ from harness.data import Batch, Loader, to_device
 from harness.distributed.strategy import Strategy
 from harness.distributed.world import World
 from harness.errors import UsageError
+from harness.logdir import tags
 from harness.train.randomness import random_state, restore_random_state
 from harness.train.tasks import Task
 
@@ -59,7 +60,7 @@ class Evaluation:
             count = torch.tensor(float(amount), device=self.device)
             *sums, count = self.world.sum(torch.stack([*totals.values(), count])).unbind()
             totals, amount = dict(zip(totals, sums, strict=True)), int(count.item())
-        return {f"eval/{name}": total.item() / amount for name, total in totals.items()}
+        return {f"{tags.EVAL}{name}": total.item() / amount for name, total in totals.items()}
 
 
 def rehearse(

@@ -13,9 +13,9 @@ from harness import credentials
 from harness.board.events.logger import Logger
 from harness.board.events.points import HEADLINE
 from harness.errors import UsageError
+from harness.logdir import tags
 from harness.logdir.directory import RunDirectory
 from harness.logdir.layout import HYDRA
-from harness.logdir.rows import PEAK_OF_JOB
 from harness.train import resume
 from harness.train.tasks import Task
 
@@ -73,12 +73,12 @@ def introduce(
 
 def _compared(composed: DictConfig, task: Task) -> Iterator[str]:
     """Tags of the curves by which the HParams tab compares and sorts runs."""
-    yield "train/loss"
+    yield tags.LOSS
     if composed.data.eval:
-        yield from ("eval/loss", "eval/accuracy")
-    yield from (f"perf/{task.unit}_per_second", "perf/step_time_ms")
+        yield from (tags.EVAL_LOSS, tags.EVAL_ACCURACY)
+    yield from (tags.per_second(task.unit), tags.STEP_MS)
     if torch.cuda.is_available():
-        yield PEAK_OF_JOB
+        yield tags.PEAK_ALLOCATED_MIB
     if composed.profiler.enabled:
         yield from HEADLINE
 

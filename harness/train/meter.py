@@ -17,6 +17,7 @@ from torch import Tensor
 from harness.board.events.logger import Logger
 from harness.console import Progress
 from harness.distributed.world import World
+from harness.logdir import tags
 from harness.quantities import MIB
 from harness.record import PublishedWindow
 from harness.train.composition import Composition
@@ -136,21 +137,21 @@ class Meter:
         seconds = interval.seconds(self.interval.started)
         metrics: dict[str, float] = {}
         if interval.losses:
-            metrics["train/loss"] = sum(interval.losses) / len(interval.losses)
+            metrics[tags.LOSS] = sum(interval.losses) / len(interval.losses)
             if self.first_loss is None:
-                self.first_loss = metrics["train/loss"]
+                self.first_loss = metrics[tags.LOSS]
         if self._optimizer is not None and interval.losses:
-            metrics["train/lr"] = float(self._optimizer.param_groups[0]["lr"])
+            metrics[tags.LEARNING_RATE] = float(self._optimizer.param_groups[0]["lr"])
         if self.grad_norm is not None:
-            metrics["train/grad_norm"] = self.grad_norm.item()
+            metrics[tags.GRADIENT_NORM] = self.grad_norm.item()
             self.grad_norm = None
-        metrics[f"perf/{self._task.unit}_per_second"] = interval.amount * self._world.size / seconds
-        metrics["perf/step_time_ms"] = seconds / interval.steps * 1e3
-        metrics["perf/data_wait_ms"] = interval.waited / interval.steps * 1e3
+        metrics[tags.per_second(self._task.unit)] = interval.amount * self._world.size / seconds
+        metrics[tags.STEP_MS] = seconds / interval.steps * 1e3
+        metrics[tags.DATA_WAIT_MS] = interval.waited / interval.steps * 1e3
         if self._device.type == "cuda":
-            metrics["memory/allocated_mib"] = torch.cuda.memory_allocated(self._device) / MIB
-            metrics["memory/peak_allocated_mib"] = torch.cuda.max_memory_allocated(self._device) / MIB
-            metrics["memory/reserved_mib"] = torch.cuda.memory_reserved(self._device) / MIB
+            metrics[tags.ALLOCATED_MIB] = torch.cuda.memory_allocated(self._device) / MIB
+            metrics[tags.PEAK_ALLOCATED_MIB] = torch.cuda.max_memory_allocated(self._device) / MIB
+            metrics[tags.RESERVED_MIB] = torch.cuda.memory_reserved(self._device) / MIB
         if (made_of := self.composition()) is not None:
             metrics |= made_of.scalars()
         self.publish(step, metrics, figures)
@@ -162,7 +163,7 @@ class Meter:
         self.metrics.update(metrics)
         self._logger.scalars({**metrics, **figures}, step)
         self._on_log(step, metrics)
-        names = ("train/loss", "eval/accuracy", f"perf/{self._task.unit}_per_second")
+        names = (tags.LOSS, tags.EVAL_ACCURACY, tags.per_second(self._task.unit))
         shown = {
             name.split("/")[1].replace("_per_second", "/s"): self.metrics[name]
             for name in names
@@ -173,7 +174,7 @@ class Meter:
     def window_recorded(self, window: PublishedWindow) -> None:
         """Take note of a window."""
         self.windows.append(replace(window, report=None))
-        self._logger.scalars({"window/stall_ms": window.stall_us / 1e3}, window.first_step)
+        self._logger.scalars({tags.WINDOW_STALL_MS: window.stall_us / 1e3}, window.first_step)
         log.info(
             "steps %d to %d recorded%s: %s/%s (the loop stood still for %.0f ms)",
             window.first_step,

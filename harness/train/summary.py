@@ -10,6 +10,7 @@ from signal import Signals
 from rich.table import Table
 
 from harness import console
+from harness.logdir import tags
 from harness.publish import PublishedWindow
 
 
@@ -46,7 +47,7 @@ def show_run(run: Path, summary: Summary) -> None:
     if summary.first_loss is not None and summary.last_loss is not None:
         table.add_row("training loss", f"{summary.first_loss:.4f} → {summary.last_loss:.4f}")
     for name, value in sorted(summary.metrics.items()):
-        if name.startswith("eval/"):
+        if name.startswith(tags.EVAL):
             table.add_row(f"evaluation {name[5:]}", f"{value:.4f}")
     for name, value in summary.metrics.items():
         if name.endswith("_per_second"):

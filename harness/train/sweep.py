@@ -24,6 +24,7 @@ from harness import console
 from harness.config import overrides
 from harness.errors import UsageError
 from harness.files import atomic_write, read_regular, remove_leftovers
+from harness.logdir import tags
 from harness.logdir.layout import MANIFEST
 from harness.logdir.manifest import Manifest, read_manifest
 from harness.logdir.rows import Row, peak_mib, sweep_rows
@@ -229,7 +230,7 @@ def objective(
         raise UsageError(
             f"objective.metric={metric}: the run has no such curve; there are {', '.join(sorted(metrics))}"
         )
-    value = metrics.get("eval/loss", metrics.get("train/loss")) if metric is None else metrics[metric]
+    value = metrics.get(tags.EVAL_LOSS, metrics.get(tags.LOSS)) if metric is None else metrics[metric]
     if max_memory_mib is None:
         return value
     peak = peak_mib(metrics)

@@ -23,6 +23,7 @@ from harness.distributed.stop import StopSignals
 from harness.distributed.strategy import Strategy, whole
 from harness.distributed.world import World
 from harness.errors import DivergedError, UsageError
+from harness.logdir import tags
 from harness.record import Profiler, PublishedWindow, span
 from harness.train.checkpoint import Checkpoints
 from harness.train.composition import Composition, composition
@@ -203,7 +204,7 @@ class Trainer:
             step=self.state.step,
             seconds=time.perf_counter() - started,
             first_loss=meter.first_loss,
-            last_loss=meter.metrics.get("train/loss"),
+            last_loss=meter.metrics.get(tags.LOSS),
             metrics=dict(meter.metrics),
             windows=meter.windows,
             stopped_by=stop.received,
@@ -369,8 +370,8 @@ class Trainer:
             return
         self._read_losses()
         metrics = self._evaluation.run()
-        if metrics.get("eval/loss", math.inf) < self.state.best_loss:
-            self.state.best_loss, self.state.best_step = metrics["eval/loss"], self.state.step
+        if metrics.get(tags.EVAL_LOSS, math.inf) < self.state.best_loss:
+            self.state.best_loss, self.state.best_step = metrics[tags.EVAL_LOSS], self.state.step
             self._save_due = True
         if metrics:
             self._meter.publish(self.state.step, metrics)

@@ -6,73 +6,19 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import get_args
 
 import msgspec
 import pytest
 from msgspec.structs import replace
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from harness.board.changes import SINCE, Changes
 from harness.board.events.logger import LAYOUT, Logger
 from harness.board.events.points import MOST_CURVES, Points
 from harness.board.events.trends import Trends
 from harness.trace import WindowReport, analyze_window
-from harness.trace.schema import Operator, Phase, Step, VerdictLabel
 from tests import reading
-from tests.report.conftest import analyzed
+from tests.trace.compare.windows import GPU, cpu_window, judged, report_of
 from tests.trace.conftest import recorded
-
-GPU = "eager_transformer_mem"
-
-
-def report_of(name: str, step: int) -> WindowReport:
-    found = analyzed(recorded(name))[1]
-    return replace(found, window=replace(found.window, first_step=step))
-
-
-def operator(name: str, self_us: float) -> Operator:
-    return Operator(
-        name=name,
-        input_shapes=None,
-        count=1,
-        cpu_time_us=self_us,
-        self_cpu_time_us=self_us,
-        device_time_us=0,
-        self_device_time_us=0,
-        cpu_memory_bytes=0,
-        self_cpu_memory_bytes=0,
-        device_memory_bytes=0,
-        self_device_memory_bytes=0,
-        peak_memory_bytes=None,
-        flops=None,
-    )
-
-
-def cpu_window(step: int, times: dict[str, float], *, phases: dict[str, float] | None = None) -> WindowReport:
-    """A window of one step in µs, spent in these operators and phases."""
-    found = report_of("matmul_64", step)
-    whole = sum(times.values())
-    return replace(
-        found,
-        window=replace(found.window, steps=1, trigger="schedule"),
-        steps=[Step(number=step, start_us=0, duration_us=whole, device_busy_us=0, host_us=whole)],
-        step_time=replace(found.step_time, profiled_median_us=whole, unprofiled_median_us=whole),
-        totals=replace(found.totals, device_time_us=0),
-        device=[],
-        idle=[],
-        operators=[operator(name, us) for name, us in times.items()],
-        phases=[
-            Phase(name=name, count=1, host_us=us, host_share=us / whole, device_us=0, device_share=0)
-            for name, us in (phases or {}).items()
-        ],
-        verdict=replace(found.verdict, label="cpu-bound", confidence=1.0),
-    )
-
-
-def judged(step: int, label: VerdictLabel, confidence: float = 0.9) -> WindowReport:
-    found = cpu_window(step, {"aten::mm": 1000})
-    return replace(found, verdict=replace(found.verdict, label=label, confidence=confidence))
 
 
 @dataclass
@@ -209,70 +155,6 @@ def test_a_changed_verdict_is_said_in_the_log_and_in_tensorboard(
     assert sentence in text
 
 
-def test_a_verdict_near_a_tie_has_to_be_confirmed_and_an_undetermined_one_changes_nothing() -> None:
-    changes = Changes()
-    said = [
-        [change.text for change in changes.take(report, step)]
-        for step, report in enumerate(
-            [
-                judged(0, "compute-bound"),
-                judged(1, "memory-bound", 0.51),
-                judged(2, "compute-bound", 0.51),
-                judged(3, "undetermined", 0.9),
-                judged(4, "memory-bound", 0.51),
-                judged(5, "memory-bound", 0.52),
-            ]
-        )
-    ]
-    assert [len(found) for found in said] == [0, 0, 0, 0, 0, 1]
-    assert said[5][0].startswith("since step 4 ")
-
-
-def test_an_operator_that_grows_is_said_once_with_the_step_at_which_it_began() -> None:
-    changes = Changes()
-    said: list[str] = []
-    for number in range(12):
-        slow = 400.0 if number >= 6 else 0.0
-        wobble = 10.0 * (number % 3)
-        report = cpu_window(100 * number, {"aten::mm": 1000 + wobble, "aten::sort": 300 + wobble + slow})
-        said += [change.text for change in changes.take(report, 100 * number)]
-    growth = [text for text in said if "aten::sort" in text]
-    assert growth == ["since step 600 aten::sort takes 2.27 times the time: 310 µs → 705 µs a step"]
-    assert not [text for text in said if "aten::mm" in text]
-
-
-def test_what_creeps_up_is_said_once_it_has_added_up() -> None:
-    changes = Changes()
-    found = [
-        change
-        for number in range(60)
-        for change in changes.take(cpu_window(number, {"aten::mm": 1000 * 1.01**number}), number)
-    ]
-    (first, *_) = [change for change in found if "aten::mm" in change.text]
-    # 1.01^k passes a quarter over the median of the first five windows, at 2, with k = 25.
-    assert first.step == 25
-
-
-@pytest.mark.parametrize(
-    "times",
-    [
-        pytest.param([1000, 1010, 990, 1005, 1000, 3000, 1000, 1000], id="one window alone"),
-        pytest.param([1000, 1400, 700, 1000, 1300, 1500, 1600, 700], id="within its own noise"),
-        pytest.param([1000, 1000, 1000, 1000, 1000, 1150, 1150, 1150], id="by less than a quarter"),
-    ],
-)
-def test_what_is_no_change_is_not_said(times: list[float]) -> None:
-    changes = Changes()
-    assert not [c for step, us in enumerate(times) for c in changes.take(cpu_window(step, {"aten::mm": us}), step)]
-
-
-def test_a_window_of_other_options_moves_no_reference() -> None:
-    changes = Changes()
-    for step in range(10):
-        report = cpu_window(step, {"aten::mm": 9000.0 if step in (6, 7, 8) else 1000.0})
-        assert not changes.take(report, step, comparable=step not in (6, 7, 8))
-
-
 def test_findings_that_cannot_be_shown_never_reach_the_job(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     logger = Logger(tmp_path)
     trends = Trends(logger, tmp_path)
@@ -281,10 +163,6 @@ def test_findings_that_cannot_be_shown_never_reach_the_job(tmp_path: Path, caplo
     trends.window_recorded(SimpleNamespace(first_step=3, report="not a report"))
     assert caplog.messages == ["step 3: the window's findings could not be shown"]
     logger.close()
-
-
-def test_every_verdict_has_its_sentence() -> None:
-    assert set(SINCE) | {"undetermined"} == set(get_args(VerdictLabel))
 
 
 def test_every_chart_of_the_windows_finds_its_curves() -> None:

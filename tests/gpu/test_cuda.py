@@ -16,6 +16,7 @@ from harness.record import Profiler, PublishedWindow, Schedule, TraceOptions
 from harness.record.snapshots import MemorySnapshots
 from harness.record.spans import set_nvtx, span
 from harness.trace.snapshot import read_snapshot
+from harness.train.exhausted import describe
 from harness.train.main import main
 
 pytestmark = [
@@ -121,7 +122,9 @@ def test_out_of_memory_leaves_a_snapshot_that_names_the_line(tmp_path: Path) -> 
     def hoard() -> None:
         kept.append(torch.empty(2**28, device="cuda", dtype=torch.uint8))
 
-    snapshots = MemorySnapshots(tmp_path / "logs" / "run", on_oom=True, every=2, every_window=True, max_entries=10_000)
+    snapshots = MemorySnapshots(
+        tmp_path / "logs" / "run", on_oom=True, every=2, every_window=True, max_entries=10_000, describe=describe
+    )
     schedule = Schedule(wait=2, warmup=1, active=1, repeat=1)
 
     def train() -> None:

@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from harness.report import markdown
 from harness.report.document import Column, Facts, Numbered, Paragraph, Section, Table, name
-from harness.report.sections.overview import trend
+from harness.report.sections.comparison import trend
 from harness.report.sections.picture import picture
 from harness.report.sections.ranks import ranks_sections
 from harness.report.units import bar, duration, printable, rate, shapes, share, shorten, size
 from harness.trace import WindowReport
+from harness.trace.compare.comparison import Outcome, Row
 from harness.trace.schema import Rank, Ranks
 from tests.in_process import Run
 from tests.report.conftest import analyzed, drawn, section
@@ -213,19 +214,38 @@ def test_bars_fill_with_the_fraction() -> None:
     assert bar(1 / 48) == "▌"
 
 
+def compared(change: float | None, outcome: Outcome, name: str = "step") -> Row:
+    return Row(
+        group="step",
+        name=name,
+        unit="us",
+        before=1.0,
+        after=1.0 + (change or 0.0),
+        change=change,
+        low=None,
+        high=None,
+        outcome=outcome,
+        noise=None,
+    )
+
+
 @pytest.mark.parametrize(
-    ("now", "before", "shown"),
+    ("row", "shown"),
     [
-        (1.12, 1.0, ("▲ 12 %", "red")),
-        (0.88, 1.0, ("▼ 12 %", "green")),
-        (1.01, 1.0, ("=", "dim")),
-        (2.5, 1.0, ("▲ 2.5 ×", "red")),
-        (1.0, None, ""),
-        (None, 1.0, ""),
+        (compared(0.12, "more"), ("▲ 12 %", "red")),
+        (compared(-0.12, "less"), ("▼ 12 %", "green")),
+        (compared(0.12, "more", "busy"), ("▲ 12 %", "green")),
+        (compared(-0.12, "less", "busy"), ("▼ 12 %", "red")),
+        (compared(0.12, "same"), ("▲ 12 % (noise)", "dim")),
+        (compared(-0.12, "unknown"), ("▼ 12 % (noise?)", "dim")),
+        (compared(0.01, "same"), ("=", "dim")),
+        (compared(1.5, "more"), ("▲ 2.5 ×", "red")),
+        (compared(None, "new"), ""),
+        (None, ""),
     ],
 )
-def test_trends_say_what_is_worse(now: float | None, before: float | None, shown: object) -> None:
-    assert trend(now, before, more_is="red") == shown
+def test_trends_say_what_is_worse_and_what_is_noise(row: Row | None, shown: object) -> None:
+    assert trend(row) == shown
 
 
 def test_several_ranks_stand_side_by_side_with_the_late_one_named(run: Run, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from werkzeug.serving import make_server
 
 from harness.errors import UsageError
+from harness.report.words import IDLE
 from harness.timeline import links
 from harness.timeline.app import TimelineApp
 from harness.trace import analyze, read
@@ -130,7 +131,7 @@ def test_a_link_opens_at_the_gap_and_moves_to_a_step_without_loading_again(
         frame = watched.page.frames[1]
         panel = frame.locator(".pf-details-shell")
         panel.wait_for()
-        assert f"idle: {gap.reason.replace('_', ' ')}" in panel.inner_text()
+        assert f"idle: {IDLE[gap.reason]}" in panel.inner_text()
         low, high = visible(frame)
         assert low <= start <= start + gap.duration_us * 1000 <= high
         assert high - low < 10 * gap.duration_us * 1000

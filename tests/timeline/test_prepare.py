@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from harness.report.words import IDLE
 from harness.timeline.prepare import TIMELINE, Facts, prepare
 from harness.trace import TraceError, analyze
 from harness.trace import read as read_trace
@@ -137,7 +138,7 @@ def test_steps_and_idle_gaps_are_those_of_the_report(tmp_path: Path) -> None:
     assert sum(slice.dur for slice in idle.values()) == round(report.device[0].idle_us * 1000)
     for gap in report.gaps:
         drawn = idle[round(gap.start_us * 1000), round(gap.duration_us * 1000)]
-        assert drawn.name == f"idle: {gap.reason.replace('_', ' ')}"
+        assert drawn.name == f"idle: {IDLE[gap.reason]}"
         assert drawn.args["ended by"] == gap.before
         assert drawn.args.get("step") == gap.step
         assert sum(drawn.args["reasons (µs)"].values()) == pytest.approx(gap.duration_us)

@@ -2,19 +2,36 @@
 
 import json
 import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from harness.trace.file.columns import Signature
-from harness.trace.measure.flops import call_cost
+from harness.trace import read
+from harness.trace.measure.flops import costs
+from tests.trace.conftest import op
 
 NONE = [[], [], []]
+Cost = Callable[..., tuple[float, float, int]]
 
 
-def cost(name: str, dims: list, types: list[str] | None = None, concrete: list[str] | None = None):
-    types = types or ["float" if shape else "" for shape in dims]
-    texts = [json.dumps(value).encode() for value in (dims, types, concrete or [""] * len(dims))]
-    return call_cost(name, Signature(*texts))[:2]
+@pytest.fixture
+def cost(tmp_path: Path) -> Cost:
+    """FLOPs, least bytes and type of one call in a file."""
+
+    def _cost(name: str, dims: Any, types: Any = None, concrete: Any = None) -> tuple[float, float, int]:
+        arguments = {
+            "Input Dims": dims,
+            "Input type": types or ["float" if shape else "" for shape in dims],
+            "Concrete Inputs": concrete or [""] * len(dims),
+        }
+        path = tmp_path / "trace.json"
+        path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [op(name, 0, 1, 1, **arguments)]}))
+        found = costs(read(path))
+        return float(found.flops[0]), float(found.bytes[0]), int(found.dtype[0])
+
+    return _cost
 
 
 @pytest.mark.parametrize(
@@ -26,8 +43,8 @@ def cost(name: str, dims: list, types: list[str] | None = None, concrete: list[s
         ("aten::bmm", [[3, 8, 4], [3, 4, 2]], None, 3 * 2 * 8 * 4 * 2, 4 * 3 * (32 + 8 + 16)),
     ],
 )
-def test_products(name: str, dims: list, types: list[str] | None, flops: float, bytes: float):
-    assert cost(name, dims, types) == (flops, bytes)
+def test_products(cost: Cost, name: str, dims: list, types: list[str] | None, flops: float, bytes: float):
+    assert cost(name, dims, types)[:2] == (flops, bytes)
 
 
 @pytest.mark.parametrize(
@@ -41,8 +58,8 @@ def test_products(name: str, dims: list, types: list[str] | None, flops: float, 
         ("aten::threshold_backward", [[1024], [1024], []], 3 * 4096),
     ],
 )
-def test_bytes_of_memory_operators(name: str, dims: list, bytes: float):
-    flops, moved = cost(name, dims)
+def test_bytes_of_memory_operators(cost: Cost, name: str, dims: list, bytes: float):
+    flops, moved, _ = cost(name, dims)
     assert math.isnan(flops)
     assert moved == bytes
 
@@ -59,12 +76,14 @@ def test_bytes_of_memory_operators(name: str, dims: list, bytes: float):
         ("aten::_unheard_of", [[1024]], None),
     ],
 )
-def test_shapes_that_make_no_sense_are_unknown_and_no_error(name: str, dims: list, concrete: list[str] | None):
+def test_shapes_that_make_no_sense_are_unknown_and_no_error(
+    cost: Cost, name: str, dims: list, concrete: list[str] | None
+):
     assert math.isnan(cost(name, dims, concrete=concrete)[0])
 
 
-def test_undecodable_arguments_are_unknown():
-    flops, moved, dtype = call_cost("aten::mm", Signature(b"[[8, 4", b"{}", b""))
+def test_arguments_that_are_no_lists_are_unknown(cost: Cost):
+    flops, moved, dtype = cost("aten::mm", {"8": 4}, types={"a": 1}, concrete={"b": 2})
     assert math.isnan(flops)
     assert math.isnan(moved)
     assert dtype == -1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from harness.record.snapshots import MemorySnapshots, describe
+from harness.record.snapshots import MemorySnapshots
 from harness.trace.snapshot import UNKNOWN, Allocation, SnapshotError, read_snapshot
+from harness.train.exhausted import describe
 from tests.faults import hostile
 
 MIB = 2**20
@@ -171,6 +173,35 @@ def test_the_list_beside_it_and_the_log_name_the_largest(snapshot: Path, caplog:
     assert "| 10.0 MiB | 47.6 % | 2 | `net.py(12): forward` | `linear` |" in text
     (message,) = caplog.messages
     assert message.startswith("step 12: out of memory with 21.0 MiB allocated: 10.0 MiB by net.py(12): forward; ")
+
+
+def exhausted(run: Path, content: Path, describe: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job on a device, which has had this allocated, fails for want of memory."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda.memory, "_dump_snapshot", lambda path: shutil.copy(content, path))
+    snapshots = MemorySnapshots(run, on_oom=True, describe=describe)  # type: ignore[arg-type]
+    snapshots.failed(ValueError("something else"), 11)
+    snapshots.failed(torch.cuda.OutOfMemoryError("no more"), 12)
+
+
+def test_an_exhausted_device_leaves_a_snapshot_and_the_list_of_whoever_was_asked_for_one(
+    snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exhausted(tmp_path / "told", snapshot, describe, monkeypatch)
+    assert sorted(path.name for path in (tmp_path / "told" / "memory").iterdir()) == [
+        "oom_00000012.md",
+        "oom_00000012.pickle",
+    ]
+    exhausted(tmp_path / "alone", snapshot, None, monkeypatch)
+    assert [path.name for path in (tmp_path / "alone" / "memory").iterdir()] == ["oom_00000012.pickle"]
+
+
+def test_a_list_that_cannot_be_made_hides_no_error_of_the_job(
+    snapshot: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    snapshot.write_bytes(b"no snapshot")
+    exhausted(tmp_path / "run", snapshot, describe, monkeypatch)
+    assert "is written, but not described" in caplog.text
 
 
 def test_without_a_device_there_is_nothing_to_write(tmp_path: Path) -> None:

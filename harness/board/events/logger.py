@@ -19,6 +19,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams as hparams_summaries
 
 from harness.board.events.points import VERDICTS
+from harness.logdir import tags
 
 log = logging.getLogger(__name__)
 
@@ -30,48 +31,48 @@ RETRY_S = 60.0
 
 LAYOUT = {
     "Training": {
-        "loss": ["Multiline", ["train/loss", "eval/loss"]],
-        "accuracy": ["Multiline", ["eval/accuracy"]],
-        "learning rate": ["Multiline", ["train/lr"]],
-        "gradient norm": ["Multiline", ["train/grad_norm"]],
+        "loss": ["Multiline", [tags.LOSS, tags.EVAL_LOSS]],
+        "accuracy": ["Multiline", [tags.EVAL_ACCURACY]],
+        "learning rate": ["Multiline", [tags.LEARNING_RATE]],
+        "gradient norm": ["Multiline", [tags.GRADIENT_NORM]],
     },
     "Speed": {
-        "throughput per second": ["Multiline", ["perf/samples_per_second", "perf/tokens_per_second"]],
-        "a step and its wait for data, ms": ["Multiline", ["perf/step_time_ms", "perf/data_wait_ms"]],
+        "throughput per second": ["Multiline", [tags.per_second("samples"), tags.per_second("tokens")]],
+        "a step and its wait for data, ms": ["Multiline", [tags.STEP_MS, tags.DATA_WAIT_MS]],
     },
     "Memory": {
         "device, MiB": [
             "Multiline",
-            ["memory/allocated_mib", "memory/peak_allocated_mib", "memory/reserved_mib"],
+            [tags.ALLOCATED_MIB, tags.PEAK_ALLOCATED_MIB, tags.RESERVED_MIB],
         ],
         "what it is made of, MiB": [
             "Multiline",
             [
-                "memory/parameters_mib",
-                "memory/gradients_mib",
-                "memory/optimizer_state_mib",
-                "memory/activations_and_rest_mib",
+                tags.memory_of("parameters"),
+                tags.memory_of("gradients"),
+                tags.memory_of("optimizer state"),
+                tags.memory_of("activations and rest"),
             ],
         ],
     },
     "Windows": {
-        "device busy, of the step": ["Multiline", ["window/device_busy"]],
-        "step with and without the profiler, ms": ["Multiline", ["window/step_ms_"]],
-        "parts of the step, share of the host's time": ["Multiline", ["phases/"]],
-        "parts of the step, share of the device's time": ["Multiline", ["phases_device/"]],
-        "why the device is idle, ms a step": ["Multiline", ["idle/"]],
-        "exposed copies and communication, ms a step": ["Multiline", ["window/exposed_"]],
-        "operators, self time, ms a step": ["Multiline", ["operators/"]],
-        "peak memory, MiB": ["Multiline", ["window/peak_"]],
-        "cost of a window, ms": ["Multiline", ["window/cost_ms", "window/stall_ms"]],
-        "share of the job's time that windows cost": ["Multiline", ["window/overhead"]],
-        "lost events": ["Multiline", ["window/lost_events"]],
+        "device busy, of the step": ["Multiline", [tags.WINDOW_BUSY]],
+        "step with and without the profiler, ms": ["Multiline", [tags.WINDOW_STEP_MS]],
+        "parts of the step, share of the host's time": ["Multiline", [tags.PHASES]],
+        "parts of the step, share of the device's time": ["Multiline", [tags.PHASES_ON_DEVICE]],
+        "why the device is idle, ms a step": ["Multiline", [tags.IDLE]],
+        "exposed copies and communication, ms a step": ["Multiline", [tags.WINDOW_EXPOSED]],
+        "operators, self time, ms a step": ["Multiline", [tags.OPERATORS]],
+        "peak memory, MiB": ["Multiline", [tags.WINDOW_PEAK]],
+        "cost of a window, ms": ["Multiline", [tags.WINDOW_COST_MS, tags.WINDOW_STALL_MS]],
+        "share of the job's time that windows cost": ["Multiline", [tags.WINDOW_OVERHEAD]],
+        "lost events": ["Multiline", [tags.WINDOW_LOST_EVENTS]],
     },
     "Ranks": {
-        "waiting for other ranks, share of the step": ["Multiline", ["ranks/waiting_"]],
-        "the rank that is late, -1 for none": ["Multiline", ["ranks/straggler"]],
-        "bus bandwidth, GB/s": ["Multiline", ["ranks/bus_gb_per_s/"]],
-        "largest over mean, less one": ["Multiline", ["ranks/compute_imbalance", "ranks/memory_imbalance"]],
+        "waiting for other ranks, share of the step": ["Multiline", [tags.WAITING]],
+        "the rank that is late, -1 for none": ["Multiline", [tags.STRAGGLER]],
+        "bus bandwidth, GB/s": ["Multiline", [tags.BUS_GB_PER_S]],
+        "largest over mean, less one": ["Multiline", [tags.COMPUTE_IMBALANCE, tags.MEMORY_IMBALANCE]],
     },
 }
 """The Custom Scalars page: what belongs together in one chart. A tag is a regular expression, matched at the start."""
@@ -82,7 +83,7 @@ def _describe(experiment: Summary) -> None:
     plugin = experiment.value[0].metadata.plugin_data
     data = HParamsPluginData.FromString(plugin.content)
     for info in data.experiment.metric_infos:
-        if info.name.tag == "window/verdict":
+        if info.name.tag == tags.VERDICT:
             info.display_name = "verdict"
             info.description = ", ".join(f"{number}: {label}" for number, label in enumerate(VERDICTS))
     plugin.content = data.SerializeToString()

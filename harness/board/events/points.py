@@ -6,14 +6,14 @@ import math
 from collections.abc import Mapping
 from typing import get_args
 
+from harness.logdir import tags
 from harness.trace.figures import busiest, operator_times, parts_of_step
-from harness.trace.measure.annotations import REST
-from harness.trace.schema import IdleCause, VerdictLabel, WindowReport
+from harness.trace.schema import REST, IdleCause, VerdictLabel, WindowReport
 
 MIB = 1024**2
 VERDICTS: tuple[VerdictLabel, ...] = get_args(VerdictLabel)
 """A verdict's place here is its number as a curve."""
-HEADLINE = ("window/device_busy", "window/peak_allocated_mib", "window/verdict")
+HEADLINE = (tags.WINDOW_BUSY, tags.WINDOW_PEAK_ALLOCATED_MIB, tags.VERDICT)
 """What tells most of a window, beside the curves of training."""
 NOBODY = -1
 """In the place of a rank that is late."""
@@ -57,12 +57,12 @@ class Points:
         self._operators.take(operators)
         chosen = self._operators.of(operators)
         chosen[REST] = sum(operators.values()) - sum(chosen.values())
-        found |= {f"operators/{name}": us / 1e3 for name, us in chosen.items()}
+        found |= {f"{tags.OPERATORS}{name}": us / 1e3 for name, us in chosen.items()}
         self._phases.take({phase.name: phase.host_us for phase in parts_of_step(report)})
-        found |= _shares("phases", self._phases, {phase.name: phase.host_share for phase in report.phases})
+        found |= _shares(tags.PHASES, self._phases, {phase.name: phase.host_share for phase in report.phases})
         if report.device:
             device = {phase.name: phase.device_share for phase in report.phases}
-            found |= _shares("phases_device", self._phases, device)
+            found |= _shares(tags.PHASES_ON_DEVICE, self._phases, device)
         return {tag: value for tag, value in found.items() if math.isfinite(value)}
 
     def _overhead(self, report: WindowReport, step: int) -> dict[str, float]:
@@ -71,7 +71,7 @@ class Points:
         since, self._before = step - (self._before or 0), step
         if cost is None or not step_us or since <= 0:
             return {}
-        return {"window/overhead": cost / (since * step_us + cost)}
+        return {tags.WINDOW_OVERHEAD: cost / (since * step_us + cost)}
 
 
 def _shares(group: str, phases: Leaders, shares: Mapping[str, float]) -> dict[str, float]:
@@ -79,30 +79,30 @@ def _shares(group: str, phases: Leaders, shares: Mapping[str, float]) -> dict[st
         return {}
     chosen = phases.of(shares)
     chosen[REST] = sum(shares.values()) - sum(chosen.values())
-    return {f"{group}/{name}": share for name, share in chosen.items()}
+    return {f"{group}{name}": share for name, share in chosen.items()}
 
 
 def _window(report: WindowReport) -> dict[str, float]:
     window, times, steps = report.window, report.step_time, max(report.window.steps, 1)
     found: dict[str, float | None] = {
-        "window/step_ms_unprofiled": _ms(times.unprofiled_median_us),
-        "window/step_ms_profiled": _ms(times.profiled_median_us),
-        "window/cost_ms": _ms(window.cost_us),
-        "window/lost_events": window.lost_events + window.launches_without_work,
-        "window/verdict": VERDICTS.index(report.verdict.label),
-        "window/verdict_confidence": report.verdict.confidence,
+        tags.WINDOW_STEP_MS_UNPROFILED: _ms(times.unprofiled_median_us),
+        tags.WINDOW_STEP_MS_PROFILED: _ms(times.profiled_median_us),
+        tags.WINDOW_COST_MS: _ms(window.cost_us),
+        tags.WINDOW_LOST_EVENTS: window.lost_events + window.launches_without_work,
+        tags.VERDICT: VERDICTS.index(report.verdict.label),
+        tags.VERDICT_CONFIDENCE: report.verdict.confidence,
     }
     device = busiest(report)
     if device is not None:
         found |= {
-            "window/device_busy": device.busy_fraction,
-            "window/exposed_copies_ms": device.exposed_memcpy_us / steps / 1e3,
-            "window/exposed_communication_ms": device.exposed_communication_us / steps / 1e3,
+            tags.WINDOW_BUSY: device.busy_fraction,
+            tags.WINDOW_EXPOSED_COPIES_MS: device.exposed_memcpy_us / steps / 1e3,
+            tags.WINDOW_EXPOSED_COMMUNICATION_MS: device.exposed_communication_us / steps / 1e3,
         }
     if report.memory is not None:
         found |= {
-            "window/peak_allocated_mib": report.memory.peak_allocated_bytes / MIB,
-            "window/peak_reserved_mib": report.memory.peak_reserved_bytes / MIB,
+            tags.WINDOW_PEAK_ALLOCATED_MIB: report.memory.peak_allocated_bytes / MIB,
+            tags.WINDOW_PEAK_RESERVED_MIB: report.memory.peak_reserved_bytes / MIB,
         }
     return {tag: value for tag, value in found.items() if value is not None}
 
@@ -113,7 +113,7 @@ def _idle(report: WindowReport) -> dict[str, float]:
         return {}
     steps = max(report.window.steps, 1)
     times = {row.reason: row.time_us for row in report.idle}
-    return {f"idle/{reason}": times.get(reason, 0.0) / steps / 1e3 for reason in get_args(IdleCause)}
+    return {f"{tags.IDLE}{reason}": times.get(reason, 0.0) / steps / 1e3 for reason in get_args(IdleCause)}
 
 
 def _ranks(report: WindowReport) -> dict[str, float]:
@@ -124,16 +124,16 @@ def _ranks(report: WindowReport) -> dict[str, float]:
     points: dict[str, float] = {}
     waits = [rank.waiting_us / rank.step_us for rank in found.ranks if rank.step_us and rank.waiting_us is not None]
     if waits:
-        points["ranks/waiting_most"] = max(waits)
-        points["ranks/waiting_mean"] = sum(waits) / len(waits)
-        points["ranks/straggler"] = found.straggler.rank if found.straggler is not None else NOBODY
+        points[tags.WAITING_MOST] = max(waits)
+        points[tags.WAITING_MEAN] = sum(waits) / len(waits)
+        points[tags.STRAGGLER] = found.straggler.rank if found.straggler is not None else NOBODY
     if found.compute_imbalance is not None:
-        points["ranks/compute_imbalance"] = found.compute_imbalance
+        points[tags.COMPUTE_IMBALANCE] = found.compute_imbalance
     if found.memory_imbalance is not None:
-        points["ranks/memory_imbalance"] = found.memory_imbalance
+        points[tags.MEMORY_IMBALANCE] = found.memory_imbalance
     for row in sorted(found.collectives, key=lambda row: row.bytes or 0):
         if row.bus_bandwidth is not None:
-            points[f"ranks/bus_gb_per_s/{row.kind}"] = row.bus_bandwidth / 1e9
+            points[f"{tags.BUS_GB_PER_S}{row.kind}"] = row.bus_bandwidth / 1e9
     return points
 
 

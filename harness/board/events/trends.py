@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness.board.changes import Change, Changes
 from harness.board.events.points import HEADLINE, Points
 from harness.board.events.text import changes_text, findings_text
 from harness.logdir.findings import findings_in
 from harness.logdir.scan import windows
+from harness.logdir.tags import CHANGES_TEXT, FINDINGS_TEXT
+from harness.report.words import since
+from harness.trace.compare.changes import Change, Changes
 from harness.trace.schema import WindowReport
 
 log = logging.getLogger(__name__)
@@ -71,7 +73,7 @@ class Trends:
             return
         try:
             for change in self._take(report, window.first_step, composition=self._composition()):
-                log.warning("%s", change.text)
+                log.warning("%s", since(change))
         except Exception:
             log.warning("step %d: the window's findings could not be shown", window.first_step, exc_info=True)
 
@@ -82,12 +84,12 @@ class Trends:
         self._before, self._first = report, first or report
         points = self._points.take(report, step)
         self.headline = {tag: points[tag] for tag in HEADLINE if tag in points}
-        changes = self._changes.take(report, step, comparable=report.window.trigger in (None, "schedule"))
+        changes = self._changes.take(report, step)
         self._all_changes += changes
         if show:
             self._board.scalars(points, step)
             text = findings_text(report, step, before=before, first=first, changes=changes, composition=composition)
-            self._board.text("window/findings", text, step)
+            self._board.text(FINDINGS_TEXT, text, step)
             if changes:
-                self._board.text("window/changes", changes_text(self._all_changes), step)
+                self._board.text(CHANGES_TEXT, changes_text(self._all_changes), step)
         return changes

@@ -24,8 +24,8 @@ from harness.trace.file.contents import contents, what_it_is
 from harness.trace.file.decode import decode
 from harness.trace.file.reader import astray, columns, nanoseconds
 from harness.trace.file.salvage import salvage
-from harness.trace.measure.launches import Work, device_work
-from harness.trace.measure.operators import host_calls, operator_of
+from harness.trace.measure.launches import Work, device_work, operator_of
+from harness.trace.measure.operators import host_calls
 from harness.trace.measure.steps import PART_OF_A_STEP, PROFILER_STEP, steps
 
 Event = dict[str, Any]

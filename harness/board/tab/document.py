@@ -8,10 +8,10 @@ from typing import Any
 from harness.report.document import Block, Cell, Facts, Numbered, Paragraph, Section, Styled, Table
 
 
-def sections(found: Iterable[Section | None]) -> list[dict[str, Any]]:
+def as_json(found: Iterable[Section | None]) -> list[dict[str, Any]]:
     """Those that have something to say."""
     return [
-        {"title": _cell(section.title), "blocks": [_block(block) for block in section.blocks]}
+        {"title": cell(section.title), "blocks": [_block(block) for block in section.blocks]}
         for section in found
         if section is not None
     ]
@@ -27,9 +27,10 @@ def _block(block: Block) -> dict[str, Any]:
             {"title": column.title, "right": column.right, "code": column.code, "prose": column.flex == "wrap"}
             for column in block.columns
         ]
-        return {"kind": "table", "columns": columns, "rows": [[_cell(cell) for cell in row] for row in block.rows]}
+        return {"kind": "table", "columns": columns, "rows": [[cell(value) for value in row] for row in block.rows]}
     raise TypeError(f"a page draws no {type(block).__name__}")
 
 
-def _cell(cell: Cell) -> str | dict[str, str]:
-    return {"text": cell.text, "style": cell.style} if isinstance(cell, Styled) else cell
+def cell(value: Cell) -> str | dict[str, str]:
+    """Text, or text with Rich's style."""
+    return {"text": value.text, "style": value.style} if isinstance(value, Styled) else value

@@ -8,17 +8,37 @@ from pathlib import Path
 
 import msgspec
 
-from harness.board.changes import Change, Changes
 from harness.board.events.points import Points
 from harness.board.tab.places import Places
+from harness.logdir import tags
 from harness.logdir.scan import Run
 from harness.logdir.window import Window
-from harness.report.sections.device import REASON
-from harness.trace.schema import IdleCause, WindowReport
+from harness.report.words import IDLE, since
+from harness.trace.compare.changes import Change, Changes, NewVerdict
+from harness.trace.schema import REST, IdleCause, VerdictLabel, WindowReport
 from harness.web.answers import why
 
 RUNS_KEPT = 32
 """Runs whose curves stay in memory, the latest asked for."""
+
+
+DRAWN = {
+    "profiled": tags.WINDOW_STEP_MS_PROFILED,
+    "unprofiled": tags.WINDOW_STEP_MS_UNPROFILED,
+    "busy": tags.WINDOW_BUSY,
+    "idle": tags.IDLE,
+    "phases": tags.PHASES,
+    "operators": tags.OPERATORS,
+}
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A change in words."""
+
+    step: int
+    text: str
+    label: VerdictLabel | None
+    """The new verdict, where it is that which has changed."""
 
 
 class Life(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,10 +48,14 @@ class Life(msgspec.Struct, frozen=True, kw_only=True):
     steps: list[int]
     labels: list[str]
     series: dict[str, list[float | None]]
-    """By the tags of ``harness.board.events.points``; None in a window that does not have it."""
+    """By the tags of ``harness.logdir.tags``; None in a window that does not have it."""
+    tags: dict[str, str]
+    """The tags, or the beginnings of them, of the curves that the page draws."""
+    rest: str
+    """The end of the tag of what remains."""
     reasons: dict[IdleCause, str]
     """The reasons of idleness in words, by the ends of their tags."""
-    changes: list[Change]
+    changes: list[Said]
     """What is not as it was, in sentences; those with a label are changes of the verdict."""
 
 
@@ -53,7 +77,9 @@ class _Record:
 
     def clear(self) -> None:
         self.seen: list[str] = []
-        self.life = Life(windows=[], steps=[], labels=[], series={}, reasons={**REASON}, changes=[])
+        self.life = Life(
+            windows=[], steps=[], labels=[], series={}, tags=DRAWN, rest=REST, reasons={**IDLE}, changes=[]
+        )
         self._points, self._changes = Points(), Changes()
 
     def take(self, window: Window) -> None:
@@ -62,7 +88,7 @@ class _Record:
         try:
             report = window.told(Trend)
             points = self._points.take(report, step)
-            changes = self._changes.take(report, step, comparable=report.window.trigger in (None, "schedule"))
+            changes = self._changes.take(report, step)
         except Exception as error:  # its list says of each window why it tells nothing
             why(error, str(window.path))
             return
@@ -72,10 +98,14 @@ class _Record:
             life.series[tag] = [None] * before
         for tag, values in life.series.items():
             values.append(points.get(tag))
-        life.changes.extend(changes)
+        life.changes.extend(map(_said, changes))
         life.windows.append(window.name)
         life.steps.append(step)
         life.labels.append(report.verdict.label)
+
+
+def _said(change: Change) -> Said:
+    return Said(change.step, since(change), change.label if isinstance(change, NewVerdict) else None)
 
 
 class Lives:

@@ -11,7 +11,8 @@ from werkzeug.wrappers import Request, Response
 
 from harness.board.official.at_load import repair
 from harness.board.tab import assets, respond
-from harness.board.tab.compare import compare
+from harness.board.tab.compare import comparison
+from harness.board.tab.document import cell
 from harness.board.tab.life import Lives
 from harness.board.tab.places import Places
 from harness.board.tab.runs import rows
@@ -84,11 +85,16 @@ class WindowsPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         windows = self.places.windows(self.places.run(_of(request, "run")))
         before = request.args.get("before", type=int)
         older = [window for window in windows if before is None or (window.step or 0) < before]
-        shown = [self._summaries.of(window) for window in older[: -PAGE - 1 : -1]]
-        return respond.json(request, {"total": len(windows), "older": len(older) - len(shown), "windows": shown})
+        page = older[: -PAGE - 1 : -1]
+        shown = [self._summaries.of(window) for window in page]
+        # Each against the window before it, which for the last one is on the next page.
+        earlier = [*older[: -PAGE - 2 : -1], None][1:]
+        changes = [cell(self._summaries.change(*pair)) for pair in zip(page, earlier, strict=False)]
+        left = len(older) - len(shown)
+        return respond.json(request, {"total": len(windows), "older": left, "windows": shown, "changes": changes})
 
     def _compare(self, request: Request) -> Response:
-        return respond.json(request, compare(self._window(request, "before_"), self._window(request)))
+        return respond.json(request, comparison(self._window(request, "before_"), self._window(request)))
 
     def _trace_file(self, arguments: Mapping[str, str]) -> Path:
         """The trace that the arguments of the timeline's page name."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from harness.logdir.window import Window
-from harness.report.sections.overview import Glance
+from harness.report.document import Cell
+from harness.report.sections.overview import Glance, step_trend
 from harness.web.answers import why
 
 
@@ -34,33 +36,58 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """Why there are no figures."""
 
 
+class _Read(NamedTuple):
+    """A file of findings, as far as it was read."""
+
+    stamp: tuple[int, int]
+    """Its time and its size."""
+    summary: Summary
+    glance: Glance | None
+
+
 class Summaries:
-    """Decoded summaries by the file's path, its time and its size."""
+    """Reads each window once, and again where its file is another one."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, tuple[tuple[int, int], Summary]] = {}
+        self._known: dict[Path, _Read] = {}
+        self._changes: dict[Path, tuple[_Read, _Read, Cell]] = {}
 
     def of(self, window: Window) -> Summary:
         """The window's figures, or why there are none."""
+        found = self._read(window)
+        return _without_findings(window) if found is None else found.summary
+
+    def change(self, window: Window, before: Window | None) -> Cell:
+        """How its step differs from that of the one before it, as the report's list of windows shows it; nothing where
+        one of the two tells no step."""
+        now, then = self._read(window), self._read(before) if before is not None else None
+        if now is None or then is None or now.glance is None or then.glance is None:
+            return ""
+        known = self._changes.get(window.findings)
+        if known is None or known[0] is not then or known[1] is not now:
+            known = then, now, step_trend(then.glance, now.glance)
+            self._changes[window.findings] = known
+        return known[2]
+
+    def _read(self, window: Window) -> _Read | None:
         try:
             status = window.findings.stat()
-            stamp = (status.st_mtime_ns, status.st_size)
         except OSError:
-            return _without_findings(window)
+            return None
+        stamp = (status.st_mtime_ns, status.st_size)
         known = self._known.get(window.findings)
-        if known is None or known[0] != stamp:
-            known = stamp, _summary(window, status.st_mtime)
-            self._known[window.findings] = known
-        return known[1]
+        if known is None or known.stamp != stamp:
+            known = self._known[window.findings] = _read(window, stamp, status.st_mtime)
+        return known
 
 
-def _summary(window: Window, recorded: float) -> Summary:
+def _read(window: Window, stamp: tuple[int, int], recorded: float) -> _Read:
     try:
-        return _figures(window, recorded, window.told(Glance))
+        found = window.told(Glance)
+        return _Read(stamp, _figures(window, recorded, found), found)
     except Exception as error:  # it hides no other window
-        return Summary(
-            name=window.name, step=window.step or 0, recorded=recorded, problem=why(error, str(window.path))[0]
-        )
+        problem = why(error, str(window.path))[0]
+        return _Read(stamp, Summary(name=window.name, step=window.step or 0, recorded=recorded, problem=problem), None)
 
 
 def _figures(window: Window, recorded: float, found: Glance) -> Summary:
@@ -71,7 +98,7 @@ def _figures(window: Window, recorded: float, found: Glance) -> Summary:
         label=found.verdict.label,
         confidence=found.verdict.confidence,
         step_us=found.step_us,
-        unprofiled=found.step_time.unprofiled_median_us is not None,
+        unprofiled=found.is_unprofiled,
         busy=found.busy,
         cost_us=found.window.cost_us,
         steps=found.window.steps,

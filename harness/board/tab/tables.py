@@ -7,8 +7,9 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from harness.report.sections.device import REASON
 from harness.report.units import shapes
+from harness.report.words import IDLE
+from harness.timeline import links
 from harness.trace.schema import Kernel, Operator, WindowReport
 
 MOST_ROWS = 3000
@@ -16,7 +17,7 @@ MOST_ROWS = 3000
 
 # A spot is what to add to the timeline's address to see it there.
 Kind = Literal["name", "text", "us", "bytes", "count", "share", "flops", "spot"]
-Row = TypeVar("Row")
+Item = TypeVar("Item")
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -34,10 +35,10 @@ class Table(msgspec.Struct, frozen=True):
     """Rows beyond :data:`MOST_ROWS`."""
 
 
-Field = tuple[Column, Callable[[Row], Any]]
+Field = tuple[Column, Callable[[Item], Any]]
 
 
-def _table(rows: Sequence[Row], fields: Sequence[Field[Row] | None], by: str) -> Table:
+def _table(rows: Sequence[Item], fields: Sequence[Field[Item] | None], by: str) -> Table:
     shown = [field for field in fields if field is not None]
     sorted_by = next(place for place, (column, _) in enumerate(shown) if column.title == by)
     key = shown[sorted_by][1]
@@ -81,7 +82,7 @@ def operators(report: WindowReport, *, by_shape: bool) -> Table:
                 share,
             ),
             (Column("FLOP", "flops"), lambda row: row.flops) if flops else None,
-            (Column("", "spot", "show its longest call in the timeline"), lambda row: {"operator": row.name}),
+            (Column("", "spot", "show its longest call in the timeline"), links.operator),
         ],
         by="self device" if device else "self CPU",
     )
@@ -142,7 +143,7 @@ def kernels(report: WindowReport) -> Table:
             (Column("longest", "us"), lambda row: row.max_us),
             (Column("share", "share", "of all device time in the window"), share),
             (Column("launched by", "name"), lambda row: row.operator),
-            (Column("", "spot", "show its longest call in the timeline"), lambda row: {"kernel": row.name}),
+            (Column("", "spot", "show its longest call in the timeline"), links.kernel),
         ],
         by="total",
     )
@@ -160,7 +161,7 @@ def steps(report: WindowReport) -> Table:
             (Column("device busy", "us", "what it launched, on its busiest device"), lambda row: row.device_busy_us)
             if device
             else None,
-            (Column("", "spot", "show the step in the timeline"), lambda row: {"step": str(row.number)}),
+            (Column("", "spot", "show the step in the timeline"), links.step),
         ],
         by="duration",
     )
@@ -176,12 +177,12 @@ def gaps(report: WindowReport) -> Table:
             (Column("device", "text"), lambda row: f"GPU {row.device}") if several else None,
             (Column("at", "us", "from the window's first event"), lambda row: row.start_us),
             (Column("step", "text"), lambda row: "" if row.step is None else str(row.step)),
-            (Column("reason", "text"), lambda row: REASON[row.reason]),
+            (Column("reason", "text"), lambda row: IDLE[row.reason]),
             (Column("the host was in", "name"), lambda row: row.host),
             (Column("ended by", "name"), lambda row: row.before),
             (
                 Column("", "spot", "show the gap in the timeline"),
-                lambda row: {"start_us": repr(row.start_us), "duration_us": repr(row.duration_us)},
+                links.gap,
             ),
         ],
         by="gap",

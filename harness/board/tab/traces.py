@@ -14,7 +14,7 @@ import numpy as np
 from harness.board.tab.places import Places
 from harness.logdir.findings import Unreadable
 from harness.logdir.window import Window
-from harness.report.sections.device import REASON
+from harness.report.words import IDLE
 from harness.trace import Trace, TraceError, WindowReport, analyze, read
 from harness.trace.figures import busiest
 from harness.trace.measure.memory import memory_over_time
@@ -122,6 +122,6 @@ def _rank(file: str, report: WindowReport) -> Rank:
         exposed_communication_us=device.exposed_communication_us if device else None,
         exposed_memcpy_us=device.exposed_memcpy_us if device else None,
         idle_us=device.idle_us if device else None,
-        idle_most=REASON[idle.reason] if idle else None,
+        idle_most=IDLE[idle.reason] if idle else None,
         peak_bytes=report.memory.peak_allocated_bytes if report.memory else None,
     )

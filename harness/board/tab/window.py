@@ -9,12 +9,14 @@ from typing import Any
 import msgspec
 
 from harness.board.tab import tables
-from harness.board.tab.document import sections
+from harness.board.tab.document import as_json
 from harness.board.tab.places import Places
 from harness.board.tab.summaries import Summaries, Summary
 from harness.logdir.window import Window
 from harness.report.sections import device, findings, memory
-from harness.report.sections.ranks import ranks_sections, straggler_sentence
+from harness.report.sections.ranks import ranks_sections
+from harness.report.words import IDLE, straggler_sentence
+from harness.trace.figures import busiest
 from harness.trace.schema import DeviceTime, WindowReport
 
 SMALL_TABLE = 100
@@ -100,11 +102,11 @@ def page(window: Window, places: Places, summaries: Summaries) -> Page:
         figures=list(_figures(report)),
         bars=list(_bars(report)),
         sections={
-            "verdict": sections([findings.verdict_section(report)]),
-            "measured": sections([findings.measured_section(report, others)]),
-            "idle": sections([device.idle_section(msgspec.structs.replace(report, gaps=[]))]),
-            "phases": sections([findings.phases_section(report, SMALL_TABLE)]),
-            "devices": sections(
+            "verdict": as_json([findings.verdict_section(report)]),
+            "measured": as_json([findings.measured_section(report, others)]),
+            "idle": as_json([device.idle_section(msgspec.structs.replace(report, gaps=[]))]),
+            "phases": as_json([findings.phases_section(report, SMALL_TABLE)]),
+            "devices": as_json(
                 [
                     device.device_section(report),
                     device.copies_section(report, SMALL_TABLE),
@@ -112,9 +114,9 @@ def page(window: Window, places: Places, summaries: Summaries) -> Page:
                     device.roofline_section(report),
                 ]
             ),
-            "memory": sections([memory.memory_section(report, by_shape=False, rows=0)]),
-            "ranks": sections(ranks_sections(report, SMALL_TABLE)),
-            "trace": sections([findings.categories_section(report)]),
+            "memory": as_json([memory.memory_section(report, by_shape=False, rows=0)]),
+            "ranks": as_json(ranks_sections(report, SMALL_TABLE)),
+            "trace": as_json([findings.categories_section(report)]),
         },
         tables={
             "steps": tables.steps(report) if report.steps else None,
@@ -145,9 +147,9 @@ def _figures(report: WindowReport) -> Iterable[Figure]:
         yield Figure("step", times.unprofiled_median_us, "us", "median, without the profiler")
     if times.profiled_median_us is not None:
         yield Figure("step, profiled", times.profiled_median_us, "us", "median of the window's steps")
-    busiest = max(report.device, key=lambda one: one.busy_fraction, default=None)
-    if busiest is not None:
-        yield Figure("device busy", busiest.busy_fraction, "share", f"of the step, GPU {busiest.index}")
+    chosen = busiest(report)
+    if chosen is not None:
+        yield Figure("device busy", chosen.busy_fraction, "share", f"of the step, GPU {chosen.index}")
     if report.memory is not None:
         yield Figure("peak memory", report.memory.peak_allocated_bytes, "bytes", "allocated in the window")
     if window.cost_us is not None:
@@ -159,9 +161,7 @@ def _bars(report: WindowReport) -> Iterable[Bar]:
     """Each device's span, divided to the nanosecond; and the step of the host by its phases."""
     for one in report.device:
         idle = report.idle if len(report.device) == 1 else []
-        yield Bar(
-            f"GPU {one.index}", list(_device_parts(one, {device.REASON[row.reason]: row.time_us for row in idle}))
-        )
+        yield Bar(f"GPU {one.index}", list(_device_parts(one, {IDLE[row.reason]: row.time_us for row in idle})))
     if report.phases:
         yield Bar("host", [Part(phase.name, phase.host_us, phase.host_share) for phase in report.phases])
 

@@ -15,6 +15,7 @@ from harness.logdir.window import Window
 from harness.report.figure.canvas import Canvas, Png, Svg
 from harness.report.units import duration
 from harness.trace import WindowReport
+from harness.trace.figures import step_us
 
 WIDTH, HEIGHT = 760, 400
 LEFT, RIGHT, TOP, BOTTOM = 70, 175, 25, 45
@@ -42,15 +43,14 @@ def point(path: Path, size: float, step_ms: float | None = None) -> Point:
         UsageError: where there is none, or it has no steps.
     """
     report = newest_window(path).report(step_ms)
-    times = report.step_time
-    step_us = times.unprofiled_median_us or times.profiled_median_us
-    if not step_us:
+    whole = step_us(report.step_time)
+    if whole is None:
         raise UsageError(f"{path} has no steps")
     return Point(
         size,
         statistics.median(step.host_us for step in report.steps),
         statistics.median(step.device_busy_us for step in report.steps),
-        step_us,
+        whole,
         report,
     )
 

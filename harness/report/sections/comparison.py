@@ -18,20 +18,10 @@ from harness.report.document import (
     prose,
     text,
 )
-from harness.report.units import duration, share, size
-from harness.trace.compare.comparison import (
-    GROUPS,
-    MORE,
-    SMALLEST,
-    Comparison,
-    Group,
-    Row,
-    Side,
-    Unit,
-    culprits,
-    regressions,
-    undecided,
-)
+from harness.report.units import duration, share
+from harness.report.words import doubt, figure, interval, is_small, is_worse, percent, remark, sentence, value
+from harness.trace.compare.comparison import Comparison, Row, Side, culprits, regressions, undecided
+from harness.trace.compare.groups import ALL_GROUPS, Group
 
 TITLE: dict[Group, str] = {
     "step": "Step time",
@@ -40,41 +30,57 @@ TITLE: dict[Group, str] = {
     "operator": "Operators, self time",
     "kernel": "Kernels, copies and memsets",
     "memory": "Memory",
-}
-WHAT: dict[Group, str] = {
-    "step": "",
-    "device": "the device's ",
-    "phase": "phase ",
-    "operator": "operator ",
-    "kernel": "kernel ",
-    "memory": "memory, ",
+    "idle": "Why the device is idle",
+    "allocation": "Memory that operators allocate",
 }
 
 
-def sections(found: Comparison, limit: float | None, rows: int) -> Iterator[Section]:
+def comparison_sections(found: Comparison, limit: float | None, rows: int) -> Iterator[Section]:
     """What has changed, in the order of weight; with a limit, whether it is kept."""
     yield _head(found, limit)
-    for group in GROUPS:
+    for group in ALL_GROUPS:
         mine = [row for row in found.rows if row.group == group]
         if mine:
             yield _section(group, mine, rows)
 
 
-def sentence(row: Row) -> str:
-    """One change in words: `operator aten::mm takes 31 % more: 1.2 ms → 1.57 ms (± 2.1 %)`."""
-    what = f"{WHAT[row.group]}{row.name}"
-    now, then = _value(row.after, row.unit), _value(row.before, row.unit)
-    if row.outcome == "new":
-        return f"{what} is new: {now}"
-    if row.outcome == "gone":
-        return f"{what} is gone: {then} before"
-    return f"{what} is {_percent(row.change)}: {then} → {now}{_noise(row)}"
+def changed_section(found: Comparison, title: str, rows: int) -> Section | None:
+    """The phases, operators and kernels that have changed, as many of each as `rows`; None where none has."""
+    changed = [row for row in found.rows if row.is_change]
+    by_group = [[row for row in changed if row.group == group] for group in ("phase", "operator", "kernel")]
+    shown = [row for mine in by_group for row in mine[:rows]]
+    if not shown:
+        return None
+    columns = [
+        text(""),
+        name(""),
+        Column("before"),
+        Column("after"),
+        Column("change"),
+        Column("95 % interval"),
+        text(""),
+    ]
+    left = sum(map(len, by_group)) - len(shown)
+    blocks: list[Block] = [Table(columns, [[row.group, *_cells(row)] for row in shown])]
+    if left:
+        blocks.append(Paragraph(f"And {left:,} more, which harness compare shows.", "dim"))
+    return Section(title, blocks)
 
 
-def doubt(row: Row, limit: float) -> str:
-    """That the limit may be passed all the same: `step: up to 31 % more cannot be told from noise, ...`."""
-    known = "how far it scatters is not known" if row.high is None else f"{100 * row.high:.1f} % more may be noise"
-    return f"{row.name}: {known}, so a limit of {100 * limit:g} % decides little; {MORE}"
+def trend(row: Row | None) -> Cell:
+    """A change as an arrow: `▲ 12 %`, `▲ 2.5 ×`; `=` for one that is too small, and what may be noise says so."""
+    if row is None or row.change is None:
+        return ""
+    if is_small(row):
+        return Styled("=", "dim")
+    shown = (
+        f"▲ {1 + row.change:,.3g} ×"
+        if row.change >= 1
+        else f"{'▲' if row.change > 0 else '▼'} {100 * abs(row.change):.0f} %"
+    )
+    if not row.is_change:
+        return Styled(f"{shown} ({'noise' if row.outcome == 'same' else 'noise?'})", "dim")
+    return Styled(shown, "red" if is_worse(row) else "green")
 
 
 def _head(found: Comparison, limit: float | None) -> Section:
@@ -98,7 +104,7 @@ def _head(found: Comparison, limit: float | None) -> Section:
         blocks.append(Paragraph("! A step is not as much work on both sides; --per-sample divides by it.", "yellow"))
     blocks += [Paragraph(f"! {_capital(warning)}.", "yellow") for warning in found.warnings]
     grown = regressions(found, limit) if limit is not None else []
-    real = [row for row in found.rows if row.outcome not in ("same", "unknown")]
+    real = [row for row in found.rows if row.is_change]
     for row in undecided(found, limit) if limit is not None else []:
         blocks.append(Paragraph(f"! {_capital(doubt(row, limit or 0.0))}.", "yellow"))
     if grown:
@@ -118,16 +124,16 @@ def _capital(text: str) -> str:
 
 def _title(found: Comparison, grown: Sequence[Row], real: Sequence[Row]) -> Cell:
     if grown:
-        return Styled("; ".join(f"{row.name} {_percent(row.change)}" for row in grown), "bold red")
+        return Styled("; ".join(f"{row.name} {percent(row)}" for row in grown), "bold red")
     step = next((row for row in found.rows if row.group == "step"), None)
     if step is None:
         return "No step in common"
     if step.outcome in ("more", "less"):
-        return Styled(f"{step.name} {_percent(step.change)}", "bold red" if step.outcome == "more" else "bold green")
+        return Styled(f"{step.name} {percent(step)}", "bold red" if step.outcome == "more" else "bold green")
     if step.outcome == "unknown":
         return Styled("The noise is not known, so no change is", "bold yellow")
-    if step.change is not None and abs(step.change) >= SMALLEST.value:
-        return Styled(f"{step.name} {_percent(step.change)}, which may be noise: no change can be told", "bold yellow")
+    if step.change is not None and not is_small(step):
+        return Styled(f"{step.name} {percent(step)}, which may be noise: no change can be told", "bold yellow")
     return Styled("The step takes as long as before" + (", within the noise" if real or step.change else ""), "bold")
 
 
@@ -146,43 +152,15 @@ def _section(group: Group, found: Sequence[Row], rows: int) -> Section:
 
 
 def _cells(row: Row) -> list[Cell]:
-    worse = row.outcome in ("more", "new")
-    if row.name == "busy":
-        worse = row.outcome == "less"
-    style = "dim" if row.outcome in ("same", "unknown") else "red" if worse else "green"
-    interval, inside = "", False
-    if row.low is not None and row.high is not None:
-        interval, inside = f"{100 * row.low:+.1f} … {100 * row.high:+.1f} %", row.low <= 0 <= row.high
-    small = "" if not row.more else "within the noise" if inside else "small" if _is_small(row) else "may be chance"
-    said = {"same": small, "unknown": "noise unknown"}.get(row.outcome, row.outcome)
+    style = ("red" if is_worse(row) else "green") if row.is_change else "dim"
     return [
-        row.name,
-        _value(row.before, row.unit),
-        _value(row.after, row.unit),
+        figure(row),
+        value(row.before, row.unit),
+        value(row.after, row.unit),
         Styled("" if row.change is None else f"{100 * row.change:+.1f} %", style),
-        interval,
-        Styled(said, style),
+        interval(row),
+        Styled(remark(row), style),
     ]
-
-
-def _is_small(row: Row) -> bool:
-    return row.change is not None and abs(row.change) < SMALLEST.value
-
-
-def _value(value: float | None, unit: Unit) -> str:
-    if value is None:
-        return ""
-    return {"us": duration, "bytes": size, "fraction": share}[unit](value)
-
-
-def _percent(change: float | None) -> str:
-    return "" if change is None else f"{100 * abs(change):.1f} % {'more' if change > 0 else 'less'}"
-
-
-def _noise(row: Row) -> str:
-    if row.change is None or row.low is None or row.high is None or not row.noise:
-        return ""
-    return f" (± {100 * (row.high - row.low) / 2:.1f} %)"
 
 
 def _throughput(side: Side) -> str:

@@ -19,16 +19,9 @@ from harness.report.document import (
     text,
 )
 from harness.report.units import bar, duration, rate, share, size
-from harness.trace.schema import Copy, DeviceTime, Idle, IdleCause, WindowReport
+from harness.report.words import IDLE
+from harness.trace.schema import Copy, DeviceTime, Idle, WindowReport
 
-REASON: dict[IdleCause, str] = {
-    "host_late": "host late",
-    "sync": "synchronisation",
-    "input": "input",
-    "launch": "launch latency",
-    "dependency": "between queued kernels",
-    "unattributed": "unattributed",
-}
 GAPS_SHOWN = 5
 HOST_SHOWN = 3
 STREAMS_SHOWN = 6
@@ -102,7 +95,7 @@ def idle_section(report: WindowReport) -> Section | None:
         [text("reason"), Column("time"), Column("of idle"), Column("gaps", drop=2), prose("meanwhile the host was in")],
         [
             [
-                REASON[row.reason],
+                IDLE[row.reason],
                 duration(row.time_us),
                 share(row.time_us / total if total else 0.0),
                 f"{row.count:,}",
@@ -129,7 +122,7 @@ def idle_section(report: WindowReport) -> Section | None:
                 duration(gap.duration_us),
                 duration(gap.start_us),
                 "" if gap.step is None else str(gap.step),
-                REASON[gap.reason],
+                IDLE[gap.reason],
                 gap.host or "",
                 gap.before,
             ]

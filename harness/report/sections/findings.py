@@ -33,29 +33,17 @@ from harness.report.sections.device import (
 )
 from harness.report.sections.memory import memory_section
 from harness.report.sections.operators import operator_section
-from harness.report.sections.ranks import ranks_sections, straggler_sentence
+from harness.report.sections.ranks import ranks_sections
 from harness.report.styles import verdict_style
 from harness.report.units import bar, duration, share, size
+from harness.report.words import MEANING, straggler_sentence
 from harness.trace.passed_over import in_words
 from harness.trace.schema import (
     Annotation,
     Evidence,
-    VerdictLabel,
     WindowReport,
 )
 
-MEANING: dict[VerdictLabel, str] = {
-    "input-bound": "The device waits for the loop to fetch its next batch.",
-    "sync-bound": "The device runs dry because the host waits for it, and only then queues more work.",
-    "overhead-bound": "The device waits for the host, which takes longer to launch the work than the work takes.",
-    "copy-bound": "Copies between host and device take the time, with nothing running beside them.",
-    "communication-bound": "Communication with other ranks takes the time, with no computation beside it.",
-    "compute-bound": "The device works all the time, and mostly on arithmetic.",
-    "memory-bound": "The device works all the time, and mostly on moving data through its memory.",
-    "device-bound": "The device works all the time; whether arithmetic or memory limits it cannot be told.",
-    "cpu-bound": "No device is in use: the step is the host's own work.",
-    "undetermined": "The trace does not tell what bounds the step.",
-}
 COUNTED = "device events"
 """The one measure of a verdict that is a count and no share."""
 OTHERS_SHOWN = 3

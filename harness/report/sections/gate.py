@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from harness.errors import UsageError
-from harness.report.sections.comparison import doubt, sentence
+from harness.report.words import doubt, sentence
 from harness.trace.compare.comparison import Comparison, culprits, regressions, undecided
 
 _LIMIT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*")

@@ -13,14 +13,15 @@ from harness.logdir.findings import Unreadable
 from harness.logdir.scan import Run
 from harness.logdir.window import Window as Place
 from harness.report.document import Block, Cell, Column, Paragraph, Section, Styled, Table, name, text, without
+from harness.report.sections.comparison import trend
 from harness.report.styles import verdict_style
 from harness.report.units import duration, share
-from harness.trace.schema import DeviceTime, StepTime, Verdict, Window, WindowReport
+from harness.trace.compare.comparison import Row, device_rows, step_rows
+from harness.trace.figures import busy, is_unprofiled, step_us
+from harness.trace.schema import DeviceTime, Step, StepTime, Verdict, Window, WindowReport
 
 ANALYZED = 20
 """Windows without findings of their own are analyzed for a list, the newest so many; of runs, the first."""
-NOTABLE = 0.02
-"""A smaller change is none: medians of a few steps differ by as much from window to window."""
 
 
 class Glance(msgspec.Struct, frozen=True):
@@ -28,6 +29,7 @@ class Glance(msgspec.Struct, frozen=True):
 
     schema_version: int
     window: Window
+    steps: list[Step]
     step_time: StepTime
     device: list[DeviceTime]
     verdict: Verdict
@@ -35,13 +37,17 @@ class Glance(msgspec.Struct, frozen=True):
     @property
     def step_us(self) -> float | None:
         """Without the profiler where that is known."""
-        times = self.step_time
-        return times.unprofiled_median_us if times.unprofiled_median_us is not None else times.profiled_median_us
+        return step_us(self.step_time)
+
+    @property
+    def is_unprofiled(self) -> bool:
+        """Whether that is without the profiler."""
+        return is_unprofiled(self.step_time)
 
     @property
     def busy(self) -> float | None:
         """Of the busiest device."""
-        return max((device.busy_fraction for device in self.device), default=None)
+        return busy(self)
 
 
 def glance(place: Place, *, may_analyze: bool = True) -> Glance | None:
@@ -57,19 +63,18 @@ def glance(place: Place, *, may_analyze: bool = True) -> Glance | None:
 
 
 def _glance_of(report: WindowReport) -> Glance:
-    return Glance(report.schema_version, report.window, report.step_time, report.device, report.verdict)
+    return Glance(report.schema_version, report.window, report.steps, report.step_time, report.device, report.verdict)
 
 
 def windows_section(run: Run, shown: Place, report: WindowReport) -> Section:
-    """Every window of a run, oldest first, each against the one before it. report: of the one shown below."""
+    """Every window of a run, oldest first, each against the one before it as a comparison says. report: of the one
+    shown below."""
     first = len(run.windows) - ANALYZED
     found = [
         _glance_of(report) if place == shown else glance(place, may_analyze=number >= first)
         for number, place in enumerate(run.windows)
     ]
-    kinds = {
-        _is_unprofiled(found_one) for found_one in found if found_one is not None and found_one.step_us is not None
-    }
+    kinds = {one.is_unprofiled for one in found if one is not None and one.step_us is not None}
     heading = "traced step" if kinds == {False} else "step time"
     columns = [
         text(""),
@@ -106,43 +111,34 @@ def _window_row(place: Place, now: Glance | None, before: Glance | None, *, mark
     step = "" if place.step is None else str(place.step)
     if now is None:
         return [mark, step, *[""] * 8]
-    comparable = before is not None and _is_unprofiled(before) == _is_unprofiled(now)
     notes = [
         *(["partial"] if now.window.partial else []),
         *([f"{now.window.lost_events:,} events lost"] if now.window.lost_events else []),
-        *(["traced"] if mixed and not _is_unprofiled(now) else []),
+        *(["traced"] if mixed and not now.is_unprofiled else []),
     ]
     return [
         mark,
         step,
         str(now.window.steps),
         "" if now.step_us is None else duration(now.step_us),
-        trend(now.step_us, before.step_us if before is not None and comparable else None, more_is="red"),
+        step_trend(before, now),
         "" if now.busy is None else share(now.busy),
-        trend(now.busy, before.busy if before is not None else None, more_is="green"),
+        _trend(device_rows([before], [now]), "busy") if before is not None else "",
         Styled(now.verdict.label, verdict_style(now.verdict.label)),
         "" if now.window.cost_us is None else duration(now.window.cost_us),
         ", ".join(notes),
     ]
 
 
-def _is_unprofiled(found: Glance) -> bool:
-    return found.step_time.unprofiled_median_us is not None
-
-
-def trend(now: float | None, before: float | None, *, more_is: str) -> Cell:
-    """An arrow with the change: `▲ 12 %`, `▲ 2.5 ×`; `=` for one that means nothing."""
-    if now is None or not before:
+def step_trend(before: Glance | None, now: Glance) -> Cell:
+    """The change of the step time that a list shows; nothing where the two are with and without the profiler."""
+    if before is None or before.is_unprofiled != now.is_unprofiled:
         return ""
-    change = now / before - 1
-    if abs(change) < NOTABLE:
-        return Styled("=", "dim")
-    less_is = "green" if more_is == "red" else "red"
-    if change >= 1:
-        return Styled(f"▲ {1 + change:,.3g} ×", more_is)
-    if change > 0:
-        return Styled(f"▲ {100 * change:.0f} %", more_is)
-    return Styled(f"▼ {-100 * change:.0f} %", less_is)
+    return _trend(step_rows([before], [now]), "step" if now.is_unprofiled else "step, profiled")
+
+
+def _trend(rows: Sequence[Row], name: str) -> Cell:
+    return trend(next((row for row in rows if row.name == name), None))
 
 
 def runs_section(logdir: Path, runs: Sequence[Run], shown: Run) -> Section:

@@ -11,6 +11,7 @@ from rich.cells import cell_len
 
 from harness.report.document import Line, Picture, Styled
 from harness.report.units import crop, duration, pad, shorten
+from harness.report.words import IDLE
 from harness.trace import Trace
 from harness.trace.file.reader import Kind
 from harness.trace.measure.device_time import CAUSES, SYNCHRONIZE, device_sets, gaps
@@ -28,13 +29,13 @@ THREADS_SHOWN = 4
 LEVELS = " ▁▂▃▄▅▆▇█"
 OTHER_STEP = "▒"
 WAITING = "░"
-LETTER: dict[IdleCause, tuple[str, str]] = {
-    "host_late": ("h", "host late"),
-    "sync": ("s", "synchronisation"),
-    "input": ("i", "input"),
-    "launch": ("l", "launch"),
-    "dependency": ("d", "between queued kernels"),
-    "unattributed": ("?", "unattributed"),
+LETTER: dict[IdleCause, str] = {
+    "host_late": "h",
+    "sync": "s",
+    "input": "i",
+    "launch": "l",
+    "dependency": "d",
+    "unattributed": "?",
 }
 PHASE_STYLES = ("blue", "cyan")
 
@@ -214,10 +215,10 @@ class _Scene:
         idle = by_reason.sum(axis=0) >= 0.5
         characters = []
         for place, is_idle in enumerate(idle.tolist()):
-            letter, meaning = LETTER[CAUSES[int(by_reason[:, place].argmax())]]
+            cause = CAUSES[int(by_reason[:, place].argmax())]
             if is_idle:
-                legend[letter] = meaning
-            characters.append(letter if is_idle else " ")
+                legend[LETTER[cause]] = IDLE[cause]
+            characters.append(LETTER[cause] if is_idle else " ")
         return "".join(characters)
 
 

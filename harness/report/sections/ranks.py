@@ -20,15 +20,7 @@ from harness.report.document import (
 )
 from harness.report.styles import verdict_style
 from harness.report.units import duration, rate, share, size
-from harness.trace.schema import LateReason, Rank, Ranks, Straggler, WindowReport
-
-REASON: dict[LateReason, str] = {
-    "input": "late input",
-    "sync": "a synchronisation",
-    "host": "its host's own work",
-    "copy": "its copies",
-    "compute": "slower computation",
-}
+from harness.trace.schema import Rank, Ranks, WindowReport
 
 
 def ranks_sections(report: WindowReport, rows: int) -> Iterator[Section]:
@@ -92,19 +84,6 @@ def _row(rank: Rank, *, late: bool) -> list[Cell]:
 
 def _duration(us: float | None) -> str:
     return "" if us is None else duration(us)
-
-
-def straggler_sentence(found: Straggler) -> str:
-    """Who is late, by how much, and why."""
-    on = f" on {found.host}" if found.host else ""
-    begin = f"Rank {found.rank}{on} is late: the others wait {duration(found.late_us)} a step for it"
-    if found.reason is None:
-        return f"{begin}. Nothing in its trace takes longer than in theirs."
-    where = f", mostly in {found.where}" if found.where else ""
-    return (
-        f"{begin}, because of {REASON[found.reason]}, {duration(found.own_us)} a step against "
-        f"{duration(found.others_us)}{where}."
-    )
 
 
 def _balance(found: Ranks, world_size: int) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What differs between windows, and what of it is more than noise: pure functions over their findings.
+"""What differs between windows, and since when in a run's life: pure functions over their findings.
 
 ::
 

@@ -14,13 +14,28 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 import msgspec
 
-from harness.trace.figures import busiest, operator_times, parts_of_step
-from harness.trace.noise import MEDIAN, Difference, Estimate, difference, holm, spread, variance
+from harness.trace.compare.groups import (
+    COME_AND_GO,
+    GROUPS,
+    Figure,
+    Figures,
+    Found,
+    Group,
+    Unit,
+    Whole,
+    figures_of,
+    of_devices,
+    of_each_step,
+    of_steps,
+    whole,
+)
+from harness.trace.compare.noise import MEDIAN, Difference, Estimate, difference, holm, spread, variance
+from harness.trace.figures import HasSteps, step_us
 from harness.trace.schema import VerdictLabel, WindowReport
 from harness.trace.thresholds import Threshold
 
@@ -50,11 +65,7 @@ RUNS = Threshold(
 MORE = "record more windows (profiler.wait=15 profiler.max_overhead=null: one in 20 steps)"
 """The remedy for noise that is not known well enough."""
 
-Group = Literal["step", "device", "phase", "operator", "kernel", "memory"]
-Unit = Literal["us", "bytes", "fraction"]
-Whole = Literal["step", "rest", "host", "device"]
 Outcome = Literal["same", "more", "less", "new", "gone", "unknown"]
-GROUPS: tuple[Group, ...] = ("step", "device", "phase", "operator", "kernel", "memory")
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +78,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     """None where it is not there."""
     after: float | None
     change: float | None
-    """After over before, less one."""
+    """After over before, less one; None where there is nothing before, or less: an operator may free memory."""
     low: float | None
     high: float | None
     """Ends of the 95 % interval of the change; None where the noise is not known."""
@@ -80,6 +91,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     def more(self) -> float:
         """Absolute, in the unit."""
         return (self.after or 0.0) - (self.before or 0.0)
+
+    @property
+    def is_change(self) -> bool:
+        """Whether it is more than noise, and worth its name."""
+        return self.outcome not in ("same", "unknown")
 
 
 class Side(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,29 +129,34 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     warnings: list[str] = []
 
 
-class _Figure(NamedTuple):
-    unit: Unit
-    value: Callable[[WindowReport], float]
-    part_of: Whole | None
-    """With what it scatters; None for what does not."""
-
-
 def compare(
     before: Sequence[WindowReport],
     after: Sequence[WindowReport],
     *,
     names: tuple[str, str] = ("before", "after"),
     samples: tuple[float, float] = (1.0, 1.0),
+    groups: Sequence[Group] = GROUPS,
 ) -> Comparison:
     """Set side by side what two sets of windows found. Each holds at least one window.
 
     samples: of a step on each side, by which times are divided, so that other batch sizes compare.
+    groups: the figures that are asked for; what is called a change in one of them does not depend on the others.
     """
     sides = _side(names[0], before), _side(names[1], after)
     rows: list[Row] = []
-    for group in GROUPS:
-        rows += _rows(group, before, after, samples)
+    for group in groups:
+        rows += _rows(group, figures_of(group, before, after), before, after, samples)
     return Comparison(before=sides[0], after=sides[1], rows=rows, warnings=list(_warnings(before, after, rows)))
+
+
+def step_rows(before: Sequence[HasSteps], after: Sequence[HasSteps]) -> list[Row]:
+    """The rows of :func:`compare` on the step, of findings that need hold no more."""
+    return _rows("step", of_steps(before, after), before, after, (1.0, 1.0))
+
+
+def device_rows(before: Sequence[HasSteps], after: Sequence[HasSteps]) -> list[Row]:
+    """The same on where the device's time goes."""
+    return _rows("device", of_devices(before, after), before, after, (1.0, 1.0))
 
 
 def regressions(found: Comparison, limit: float) -> list[Row]:
@@ -166,7 +187,7 @@ def _side(name: str, windows: Sequence[WindowReport]) -> Side:
     newest = windows[-1]
     device = next((one.name for one in newest.devices), None)
     labels = [one.verdict.label for one in reversed(windows)]
-    known = [us for one in windows if (us := _step_us(one))]
+    known = [us for one in windows if (us := step_us(one.step_time))]
     return Side(
         name=name,
         windows=len(windows),
@@ -177,11 +198,6 @@ def _side(name: str, windows: Sequence[WindowReport]) -> Side:
         verdict=max(labels, key=labels.count),
         step_us=statistics.median(known) if known else None,
     )
-
-
-def _step_us(report: WindowReport) -> float | None:
-    times = report.step_time
-    return times.unprofiled_median_us or times.profiled_median_us
 
 
 def _warnings(before: Sequence[WindowReport], after: Sequence[WindowReport], rows: Iterable[Row]) -> Iterator[str]:
@@ -211,20 +227,28 @@ def _shapes(report: WindowReport) -> set[tuple[str, str]]:
 
 
 def _rows(
-    group: Group, before: Sequence[WindowReport], after: Sequence[WindowReport], samples: tuple[float, float]
+    group: Group,
+    figures: Figures[Found],
+    before: Sequence[Found],
+    after: Sequence[Found],
+    samples: tuple[float, float],
 ) -> list[Row]:
-    figures = _FIGURES[group](before, after)
-    found: list[tuple[str, _Figure, Estimate, Estimate, Difference]] = []
-    scatters = {part: _scatter(part, (*before, *after)) for part in {figure.part_of for figure in figures.values()}}
+    found: list[tuple[str, Figure[Found], Estimate, Estimate, Difference]] = []
+    parts = {figure.part_of for figure in figures.values()}
+    scatters = {part: _scatter(part, (*before, *after)) for part in parts}
+    wholes = [
+        {part: statistics.median(whole(one, part) for one in windows) for part in parts} for windows in (before, after)
+    ]
     for name, figure in figures.items():
+        part = figure.part_of
         then, now = (
-            _over(_estimate(figure, windows, scatters[figure.part_of]), count if figure.unit == "us" else 1.0)
-            for windows, count in zip((before, after), samples, strict=True)
+            _over(_estimate(figure, windows, scatters[part], of[part]), count if figure.unit == "us" else 1.0)
+            for windows, of, count in zip((before, after), wholes, samples, strict=True)
         )
         if not math.isfinite(then.value) or not math.isfinite(now.value):
             continue
         found.append((name, figure, then, now, difference(then, now, CONFIDENCE)))
-    steps = [us / samples[0] for one in before if (us := _step_us(one))]
+    steps = [us / samples[0] for one in before if (us := step_us(one.step_time))]
     least = WEIGHT.value * min(steps, default=0.0)
     # What weighs nothing on either side is not asked about, and makes no other figure less certain.
     asked = [
@@ -245,7 +269,7 @@ def _rows(
 def _row(
     group: Group,
     name: str,
-    figure: _Figure,
+    figure: Figure[Found],
     then: Estimate,
     now: Estimate,
     apart: Difference,
@@ -263,7 +287,7 @@ def _row(
         outcome = "more" if apart.value > 0 else "less"
         if not base:
             outcome = "new"
-        elif not now.value and group in ("phase", "operator", "kernel"):
+        elif not now.value and group in COME_AND_GO:
             outcome = "gone"
     return Row(
         group=group,
@@ -271,18 +295,19 @@ def _row(
         unit=figure.unit,
         before=then.value,
         after=now.value,
-        change=apart.value / base if base else None,
-        low=max(apart.low / base, -1.0) if base and known else None,  # nothing takes less than no time
-        high=apart.high / base if base and known else None,
+        change=apart.value / base if base > 0 else None,
+        low=max(apart.low / base, -1.0) if base > 0 and known else None,  # nothing takes less than no time
+        high=apart.high / base if base > 0 and known else None,
         outcome=outcome,
-        noise=math.hypot(then.error, now.error) / base if base and known else None,
+        noise=math.hypot(then.error, now.error) / base if base > 0 and known else None,
     )
 
 
-def _estimate(figure: _Figure, windows: Sequence[WindowReport], scatter: float) -> Estimate:
+def _estimate(figure: Figure[Found], windows: Sequence[Found], scatter: float, of_step: float) -> Estimate:
     """The median over windows, its error from what is expected of such windows and from how far these lie apart.
 
     scatter: from step to step, of the whole that the figure is part of, relative; 0 where it is not known.
+    of_step: that whole, in a step.
     """
     values = [figure.value(one) for one in windows]
     value, count = statistics.median(values), len(values)
@@ -293,9 +318,8 @@ def _estimate(figure: _Figure, windows: Sequence[WindowReport], scatter: float) 
     elif steps < 2:
         return Estimate(value, 0.0, 0)
     else:
-        whole = statistics.median(_whole(one, figure.part_of) for one in windows)
         # Idle time is what is left of the step, and scatters as far as the step.
-        common, own = (whole, whole) if figure.part_of == "rest" else (value, math.sqrt(value * whole))
+        common, own = (of_step, of_step) if figure.part_of == "rest" else (value, math.sqrt(value * of_step))
         expected = scatter**2 * ((APART.value * common) ** 2 + own**2)
         belief = min(BELIEF.value, steps - count) if scatter else 0.0
     freedom = belief + count - 1
@@ -308,103 +332,7 @@ def _over(found: Estimate, count: float) -> Estimate:
     return Estimate(found.value / count, found.error / count, found.freedom)
 
 
-def _scatter(part_of: Whole | None, windows: Iterable[WindowReport]) -> float:
+def _scatter(part_of: Whole | None, windows: Iterable[HasSteps]) -> float:
     """How far the steps of a window lie apart, relative: of all windows together, for a few steps tell little."""
-    known = [spread(_of_step(one, part_of)) / whole for one in windows if (whole := _whole(one, part_of))]
+    known = [spread(of_each_step(one, part_of)) / all_of_it for one in windows if (all_of_it := whole(one, part_of))]
     return math.sqrt(statistics.fmean(one**2 for one in known)) if known else 0.0
-
-
-def _whole(report: WindowReport, part_of: Whole | None) -> float:
-    """What one step takes of that which a figure is part of: its duration, the host's or the device's time, µs."""
-    of_step = _of_step(report, part_of)
-    return statistics.median(of_step) if of_step else 0.0
-
-
-def _of_step(report: WindowReport, part_of: Whole | None) -> list[float]:
-    if part_of in ("host", "device"):
-        return [step.host_us if part_of == "host" else step.device_busy_us for step in report.steps]
-    return [step.duration_us for step in report.steps]
-
-
-def _of_steps(before: Sequence[WindowReport], after: Sequence[WindowReport]) -> dict[str, _Figure]:
-    """Without the profiler where both sides know it, and with it."""
-    figures = {}
-    if all(one.step_time.unprofiled_median_us for one in (*before, *after)):
-        figures["step"] = _Figure("us", lambda one: one.step_time.unprofiled_median_us or math.nan, "step")
-    figures["step, profiled"] = _Figure("us", lambda one: one.step_time.profiled_median_us or math.nan, "step")
-    return figures
-
-
-def _of_devices(before: Sequence[WindowReport], after: Sequence[WindowReport]) -> dict[str, _Figure]:
-    """Where the time of the busiest device goes, in a step."""
-    if not all(one.device for one in (*before, *after)):
-        return {}
-    parts = {
-        "compute": "compute_us",
-        "exposed communication": "exposed_communication_us",
-        "exposed copies": "exposed_memcpy_us",
-        "idle": "idle_us",
-    }
-
-    def part(field: str) -> Callable[[WindowReport], float]:
-        return lambda one: float(getattr(busiest(one), field)) / max(one.window.steps, 1)
-
-    figures = {
-        name: _Figure("us", part(field), "rest" if name == "idle" else "device") for name, field in parts.items()
-    }
-    figures["busy"] = _Figure("fraction", lambda one: (busiest(one) or one.device[0]).busy_fraction, "step")
-    return {name: figure for name, figure in figures.items() if any(map(figure.value, (*before, *after)))}
-
-
-def _named(times: Callable[[WindowReport], dict[str, float]], part_of: Whole) -> Callable[..., dict[str, _Figure]]:
-    """A figure for every name with a time in any window; 0 where one lacks it."""
-
-    def figures(before: Sequence[WindowReport], after: Sequence[WindowReport]) -> dict[str, _Figure]:
-        known = {id(one): times(one) for one in (*before, *after)}
-        names = dict.fromkeys(name for found in known.values() for name, us in found.items() if us)
-
-        def value(name: str) -> Callable[[WindowReport], float]:
-            return lambda one: known[id(one)].get(name, 0.0)
-
-        return {name: _Figure("us", value(name), part_of) for name in names}
-
-    return figures
-
-
-def _operators(before: Sequence[WindowReport], after: Sequence[WindowReport]) -> dict[str, _Figure]:
-    """Self times: on the device where every window has one."""
-    on_host = not all(one.totals.device_time_us for one in (*before, *after))
-    return _named(lambda one: operator_times(one, on_host=on_host), "host" if on_host else "device")(before, after)
-
-
-def _phase_times(report: WindowReport) -> dict[str, float]:
-    steps = max(report.window.steps, 1)
-    return {phase.name: phase.host_us / steps for phase in parts_of_step(report)}
-
-
-def _kernel_times(report: WindowReport) -> dict[str, float]:
-    steps = max(report.window.steps, 1)
-    return {kernel.name: kernel.total_us / steps for kernel in report.kernels}
-
-
-def _memory(before: Sequence[WindowReport], after: Sequence[WindowReport]) -> dict[str, _Figure]:
-    if not all(one.memory for one in (*before, *after)):
-        return {}
-
-    def peak(field: str) -> Callable[[WindowReport], float]:
-        return lambda one: float(getattr(one.memory, field))
-
-    return {
-        "peak allocated": _Figure("bytes", peak("peak_allocated_bytes"), None),
-        "peak reserved": _Figure("bytes", peak("peak_reserved_bytes"), None),
-    }
-
-
-_FIGURES: dict[Group, Callable[[Sequence[WindowReport], Sequence[WindowReport]], dict[str, _Figure]]] = {
-    "step": _of_steps,
-    "device": _of_devices,
-    "phase": _named(_phase_times, "host"),
-    "operator": _operators,
-    "kernel": _named(_kernel_times, "device"),
-    "memory": _memory,
-}

@@ -10,10 +10,9 @@ from harness.trace.measure.calls import nest
 from harness.trace.measure.intervals import union
 from harness.trace.measure.launches import Work
 from harness.trace.measure.steps import Steps
-from harness.trace.schema import Annotation, Phase
+from harness.trace.schema import REST, Annotation, Phase
 
 Ints = NDArray[np.int64]
-REST = "everything else"
 
 
 def annotation_rows(trace: Trace, work: Work) -> list[Annotation]:

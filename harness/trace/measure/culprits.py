@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from harness.trace.file.columns import Kind, Trace
 from harness.trace.measure.device_time import SYNCHRONIZE
-from harness.trace.measure.operators import HostCalls, operator_of
+from harness.trace.measure.launches import operator_of
+from harness.trace.measure.operators import HostCalls
 
 Ints = NDArray[np.int64]
 

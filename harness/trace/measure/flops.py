@@ -62,7 +62,8 @@ _DTYPE_BYTES = list(DTYPES.values())
 
 
 def costs(trace: Trace) -> Cost:
-    """FLOPs, least bytes and type of every event, each distinct call computed once."""
+    """FLOPs, least bytes and type of every event, each distinct call computed once. Shapes that make no sense for the
+    operator count as unknown."""
     n = len(trace)
     flops, moved, dtype = np.full(n, np.nan), np.full(n, np.nan), np.full(n, -1, np.int8)
     at = np.flatnonzero((trace.signature >= 0) & (trace.kind == Kind.OPERATOR))
@@ -79,12 +80,6 @@ def costs(trace: Trace) -> Cost:
         calls.append(_cost(trace.names[name], decoded[place]))
     flops[at], moved[at], dtype[at] = (np.array(column)[which] for column in zip(*calls, strict=True))
     return Cost(flops, moved, dtype)
-
-
-def call_cost(name: str, signature: Signature) -> tuple[float, float, int]:
-    """FLOPs, least bytes (nan for unknown) and index into DTYPES (-1) of one call. Shapes that make no sense
-    for the operator count as unknown."""
-    return _cost(name, _decoded(signature))
 
 
 class _Arguments(NamedTuple):

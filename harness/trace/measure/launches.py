@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from harness.trace.file.columns import Kind, Trace
 from harness.trace.measure.calls import nest
-from harness.trace.measure.operators import operator_of
 
 Ints = NDArray[np.int64]
 
@@ -97,6 +96,18 @@ def device_work(trace: Trace) -> Work:
         operator=operator,
         launched_at=launched_at,
     )
+
+
+def operator_of(trace: Trace, external: Ints) -> Ints:
+    """Index of the operator or annotation that each `External id` names; -1 for none."""
+    at = trace.of(Kind.OPERATOR, Kind.ANNOTATION)
+    ids = trace.external[at]
+    order = np.argsort(ids, kind="stable")
+    if not len(order):
+        return np.full(len(external), -1, np.int64)
+    found = np.minimum(np.searchsorted(ids[order], external), len(order) - 1)
+    at = at[order][found]
+    return np.where((trace.external[at] == external) & (external > 0), at, -1)
 
 
 def launches_without_work(trace: Trace, work: Work) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 
 from harness.trace.file.columns import Kind, Signature, Trace
 from harness.trace.measure.calls import Calls, nest
+from harness.trace.measure.launches import Work, operator_of
 from harness.trace.schema import Operator
-
-if TYPE_CHECKING:
-    from harness.trace.measure.launches import Work
 
 Ints = NDArray[np.int64]
 
@@ -91,18 +89,6 @@ def stopping_thread(trace: Trace) -> int:
         if len(at):
             return int(np.bincount(trace.thread[at]).argmax())
     return -1
-
-
-def operator_of(trace: Trace, external: Ints) -> Ints:
-    """Index of the operator or annotation that each `External id` names; -1 for none."""
-    at = trace.of(Kind.OPERATOR, Kind.ANNOTATION)
-    ids = trace.external[at]
-    order = np.argsort(ids, kind="stable")
-    if not len(order):
-        return np.full(len(external), -1, np.int64)
-    found = np.minimum(np.searchsorted(ids[order], external), len(order) - 1)
-    at = at[order][found]
-    return np.where((trace.external[at] == external) & (external > 0), at, -1)
 
 
 class Usage(NamedTuple):

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from harness.trace.analyze import Waits, analysis
 from harness.trace.errors import TraceError
+from harness.trace.figures import busy
 from harness.trace.file.columns import Trace
 from harness.trace.file.reader import read
 from harness.trace.measure.collectives import bus_factor
@@ -204,7 +205,7 @@ def _rows(
                 source=report.source,
                 step_us=report.step_time.profiled_median_us,
                 unprofiled_step_us=report.step_time.unprofiled_median_us,
-                busy_fraction=max((device.busy_fraction for device in report.device), default=None),
+                busy_fraction=busy(report),
                 compute_us=one.times.get("compute", 0.0),
                 communication_us=int((table.end - table.start).sum()) / 1000 / _steps(one),
                 exposed_communication_us=one.exposed_ns / 1000 / _steps(one),

@@ -22,13 +22,14 @@ LABEL_OF_REASON: dict[LateReason, VerdictLabel] = {
     "copy": "copy-bound",
 }
 WORKING: tuple[VerdictLabel, ...] = ("compute-bound", "memory-bound", "device-bound", "cpu-bound")
-WORDS: dict[LateReason, str] = {
+WHY_LATE: dict[LateReason, str] = {
     "input": "its input",
     "sync": "waiting for its device",
     "host": "its host's own work",
     "copy": "its copies",
     "compute": "its computation",
 }
+"""In words, of a rank."""
 
 
 def straggler(aligned: Aligned, ranks: Sequence[RankFindings], waiting_us: Sequence[float]) -> Straggler | None:
@@ -103,7 +104,7 @@ def _sentence(found: Straggler) -> str:
         return "nothing in its own trace takes longer than in the others'"
     where = f", mostly in {found.where}" if found.where else ""
     return (
-        f"{WORDS[found.reason]} takes {found.own_us / 1000:.3g} ms a step and others' "
+        f"{WHY_LATE[found.reason]} takes {found.own_us / 1000:.3g} ms a step and others' "
         f"{found.others_us / 1000:.3g} ms{where}"
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -11,9 +12,11 @@ import pytest
 
 from harness.board.events.points import Points
 from harness.board.tab.assets import bundle, curves_only
-from harness.report.sections.ranks import straggler_sentence
+from harness.report.sections.comparison import trend
 from harness.report.units import duration
+from harness.report.words import straggler_sentence
 from harness.trace import WindowReport, read
+from harness.trace.compare import compare
 from harness.trace.measure.memory import memory_over_time
 from tests.board.tab import layout
 from tests.board.tab.conftest import Tab
@@ -64,6 +67,24 @@ def test_the_list_is_paged_from_the_newest_window_on(tab: Tab) -> None:
     second = tab.get("list", run="gpt/long", before=str(steps[-1]))
     assert second["older"] == 0
     assert steps + [window["step"] for window in second["windows"]] == list(range(26000, 0, -200))
+
+
+@pytest.mark.parametrize(("run", "outcomes"), [("gpt/long", {"same"}), ("cnn/short", {"more"})])
+def test_each_window_of_the_list_has_its_change_as_a_comparison_says(
+    run: str, outcomes: set[str], tab: Tab, logs: Path
+) -> None:
+    pages = [tab.get("list", run=run)]
+    while pages[-1]["older"]:
+        pages.append(tab.get("list", run=run, before=str(pages[-1]["windows"][-1]["step"])))
+    told = [pair for page in pages for pair in zip(page["windows"], page["changes"], strict=True)]
+    assert told[-1][1] == "", "the first window of the run"
+    found = set()
+    for (now, change), (then, _) in pairwise(told):
+        both = compare(*([findings(logs, run, one["step"])] for one in (then, now)))
+        row = next(row for row in both.rows if row.name == "step")
+        assert change == trend(row)._asdict()
+        found.add(row.outcome)
+    assert found == outcomes
 
 
 def test_curves_are_those_that_stand_in_tensorboard(tab: Tab, logs: Path) -> None:

@@ -35,10 +35,10 @@ function cell(column, value) {
   return h("td", { class: `${kind} ${styleOf(value)}`, title: column.code ? text : null }, text);
 }
 
-const textOf = (value) => (typeof value === "string" ? value : value.text);
+export const textOf = (value) => (typeof value === "string" ? value : value.text);
 
 // Rich's colours, as far as they mean something here.
-function styleOf(value) {
+export function styleOf(value) {
   const style = typeof value === "string" ? "" : value.style || "";
   return ["red", "green", "yellow", "dim"].filter((name) => style.includes(name)).map((name) => `is-${name}`).join(" ");
 }

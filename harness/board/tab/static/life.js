@@ -6,8 +6,6 @@ import { fill, h } from "./dom.js";
 import { count } from "./format.js";
 import { tone, toneOf } from "./theme.js";
 
-const REST = "everything else";
-
 export function lifeCharts(run, open) {
   const note = h("span", { class: "muted" }, "reading windows …");
   const boxes = {
@@ -74,33 +72,33 @@ export function lifeCharts(run, open) {
     draw(
       boxes.step.chart,
       () => ({
-        traces: [line("window/step_ms_profiled", "profiled", tone("series-7")), line("window/step_ms_unprofiled", "unprofiled", tone("series-0"))],
+        traces: [line(life.tags.profiled, "profiled", tone("series-7")), line(life.tags.unprofiled, "unprofiled", tone("series-0"))],
         layout: layout({ hoverformat: ".3~f" }),
       }),
       click,
     );
     legend(boxes.step, [["unprofiled", tone("series-0")], ["profiled", tone("series-7")]]);
-    const device = "window/device_busy" in life.series;
+    const device = life.tags.busy in life.series;
     boxes.busy.title.textContent = device ? "Device busy" : "Phases of the step";
     boxes.busy.unit.textContent = device ? "of the step" : "of the host's time";
     boxes.idle.element.hidden = !device;
     if (device) {
       draw(
         boxes.busy.chart,
-        () => ({ traces: [line("window/device_busy", "busy", tone("series-2"))], layout: layout({ tickformat: ".0%", hoverformat: ".1%", range: [0, 1.05] }) }),
+        () => ({ traces: [line(life.tags.busy, "busy", tone("series-2"))], layout: layout({ tickformat: ".0%", hoverformat: ".1%", range: [0, 1.05] }) }),
         click,
       );
-      areas(boxes.idle, "idle/", (name) => life.reasons[name] || name, (name, place) => toneOf(`idle: ${name}`, place));
+      areas(boxes.idle, life.tags.idle, (name) => life.reasons[name] || name, (name, place) => toneOf(`idle: ${name}`, place));
     } else {
-      areas(boxes.busy, "phases/", (name) => name, toneOf, { tickformat: ".0%", hoverformat: ".1%" });
+      areas(boxes.busy, life.tags.phases, (name) => name, toneOf, { tickformat: ".0%", hoverformat: ".1%" });
     }
-    areas(boxes.operators, "operators/", (name) => name, (name, place) => (name === REST ? tone("rest") : toneOf("", place)));
+    areas(boxes.operators, life.tags.operators, (name) => name, (name, place) => (name === life.rest ? tone("rest") : toneOf("", place)));
 
     // Stacked, the largest at the bottom.
     function areas(into, prefix, nameOf, toneTo, yaxis = { hoverformat: ".3~f" }) {
       const tags = Object.keys(life.series).filter((tag) => tag.startsWith(prefix));
       const weight = (tag) => life.series[tag].reduce((sum, value) => sum + (value || 0), 0);
-      const kept = tags.map((tag) => [tag, weight(tag)]).filter(([, weight]) => weight > 0).sort((a, b) => (a[0].endsWith(REST) - b[0].endsWith(REST)) || b[1] - a[1]);
+      const kept = tags.map((tag) => [tag, weight(tag)]).filter(([, weight]) => weight > 0).sort((a, b) => (a[0].endsWith(life.rest) - b[0].endsWith(life.rest)) || b[1] - a[1]);
       const series = kept.map(([tag], place) => {
         const name = nameOf(tag.slice(prefix.length));
         return { tag, name, drawn: toneTo(name, place) };

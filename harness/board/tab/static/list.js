@@ -1,6 +1,7 @@
 // A run's windows, newest first, a page at a time; two that are checked can be compared.
 
 import { get } from "./api.js";
+import { styleOf, textOf } from "./document.js";
 import { fill, h } from "./dom.js";
 import { ago, count, duration, share } from "./format.js";
 import { go, link } from "./state.js";
@@ -52,7 +53,7 @@ export function windowList(run, open) {
     try {
       const page = await get("list", { run });
       const last = page.windows.at(-1)?.step ?? -1;
-      windows = [...page.windows, ...windows.filter((one) => one.step < last)];
+      windows = [...joined(page), ...windows.filter((one) => one.step < last)];
       total = page.total;
       older = total - windows.length;
       draw();
@@ -63,7 +64,7 @@ export function windowList(run, open) {
 
   async function more() {
     const page = await get("list", { run, before: windows.at(-1).step });
-    windows = [...windows, ...page.windows];
+    windows = [...windows, ...joined(page)];
     older = page.older;
     draw();
   }
@@ -77,8 +78,7 @@ export function windowList(run, open) {
     compare.textContent = checked.length === 2 ? `compare step ${names[0]} with step ${names[1]}` : "compare two windows";
   }
 
-  function row(one, place) {
-    const previous = windows[place + 1];
+  function row(one) {
     const box = h("input", { type: "checkbox", "aria-label": `compare step ${one.step}`, onchange: () => check(one) });
     box.checked = checked.some((other) => other.name === one.name);
     const click = (event) => {
@@ -99,7 +99,7 @@ export function windowList(run, open) {
       h("td", { class: "check" }, box),
       h("td", { class: "number" }, h("a", { href: link({ run, window: one.name }), target: "_parent", onclick: click }, count(one.step))),
       h("td", {}, one.label && verdict(one.label, one.confidence)),
-      h("td", { class: "number" }, one.step_us != null && duration(one.step_us), change(one, previous)),
+      h("td", { class: "number" }, one.step_us != null && duration(one.step_us), h("span", { class: `change ${styleOf(one.change)}` }, textOf(one.change))),
       h("td", { class: "number" }, one.busy != null && share(one.busy)),
       h("td", { class: "number" }, one.cost_us != null && duration(one.cost_us)),
       h("td", { class: "notes muted", title: notes.join(", ") }, notes.join(", ")),
@@ -133,10 +133,5 @@ export function windowList(run, open) {
   return { element, refresh, keys: { j: () => step(1), k: () => step(-1), ArrowDown: () => step(1), ArrowUp: () => step(-1) } };
 }
 
-// Against the window before, where it says anything: medians of a few steps differ by two percent on their own.
-function change(one, previous) {
-  const known = previous && previous.step_us && one.step_us != null && previous.unprofiled === one.unprofiled;
-  const ratio = known ? one.step_us / previous.step_us - 1 : 0;
-  const text = Math.abs(ratio) < 0.02 ? "" : `${ratio > 0 ? "▲" : "▼"} ${Math.round(100 * Math.abs(ratio))} %`;
-  return h("span", { class: `change ${ratio > 0 ? "is-red" : "is-green"}` }, text);
-}
+// Each window with its change against the one before it, as the server judges it.
+const joined = (page) => page.windows.map((one, place) => ({ ...one, change: page.changes[place] }));

@@ -1,4 +1,4 @@
-"""What has changed since earlier windows, and is worth a sentence in the log.
+"""What has changed since earlier windows of a run, and since when: what is worth a sentence in the log.
 
 A window is a sample of a few steps, so two of them differ though nothing has changed. Every threshold stands
 here, with its reason, and each is measured against the noise of the windows' own steps.
@@ -9,10 +9,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from harness.report.units import duration, printable, shorten
-from harness.trace.figures import operator_times, parts_of_step, step_noise
+from harness.trace.compare.noise import spread
+from harness.trace.figures import HasSteps, is_unprofiled, operator_times, parts_of_step, step_us
 from harness.trace.schema import VerdictLabel, WindowReport
 from harness.trace.thresholds import Threshold
 
@@ -43,40 +43,61 @@ AGREEING = 2
 core in the middle of an operator."""
 SAID_AT_ONCE = 5
 """Of one window; when everything has changed the largest tell it."""
-STEP = {"the step", "the profiled step"}
-"""The one where it is known, else the other."""
 WATCHED = 40
 """The largest times of a window: what lies behind them weighs less than a twentieth."""
 
-SINCE: dict[VerdictLabel, str] = {
-    "input-bound": "the loop waits for input",
-    "sync-bound": "the device runs dry because the host waits for it",
-    "overhead-bound": "the device waits for the host to launch its work",
-    "copy-bound": "copies between host and device take the time",
-    "communication-bound": "communication with other ranks takes the time",
-    "compute-bound": "the device works all the time, mostly on arithmetic",
-    "memory-bound": "the device works all the time, mostly on moving data through its memory",
-    "device-bound": "the device works all the time",
-    "cpu-bound": "the step is the host's own work",
-}
+
+class Watched(NamedTuple):
+    """A time that is watched."""
+
+    kind: Literal["step", "profiled step", "phase", "operator"]
+    name: str = ""
+    """Of the phase or the operator."""
 
 
-@dataclass(frozen=True)
-class Change:
-    """Something that is not as it was."""
+STEP = {Watched("step"), Watched("profiled step")}
+"""The one where it is known, else the other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewVerdict:
+    """The verdict is another one."""
 
     step: int
     """Of the first window that shows it."""
-    text: str
-    """`since step 12,000 the loop waits for input (input-bound; before: compute-bound)`"""
-    label: VerdictLabel | None = None
-    """The new verdict, where it is that which has changed."""
+    label: VerdictLabel
+    before: VerdictLabel
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewTime:
+    """A time of the step is no longer what it was."""
+
+    step: int
+    """Of the first window that shows it."""
+    what: Watched
+    before_us: float
+    """The level that it had; 0 for what was not there."""
+    now_us: float
+    """0 for what is gone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FurtherTimes:
+    """More times have changed in one window than are told one by one."""
+
+    step: int
+    count: int
+
+
+Change = NewVerdict | NewTime | FurtherTimes
+"""Something that is not as it was; :func:`harness.report.words.since` says it."""
 
 
 class _Sample(NamedTuple):
     """Times of one step in one window, µs, and how far its steps lie apart."""
 
-    times: dict[str, float]
+    times: dict[Watched, float]
     step_us: float
     noise: float
     """Relative standard deviation of the step times."""
@@ -124,17 +145,13 @@ class Changes:
     def __init__(self) -> None:
         self._label: VerdictLabel | None = None
         self._doubted: tuple[VerdictLabel, int] | None = None
-        self._watches: dict[str, _Watch] = {}
+        self._watches: dict[Watched, _Watch] = {}
         self._windows = 0
 
-    def take(self, report: WindowReport, step: int, *, comparable: bool = True) -> list[Change]:
-        """What the window changes.
-
-        Args:
-            comparable: Its times were taken under the same options as the others'.
-        """
-        changes = list(self._verdict(report, step))
-        if comparable and report.window.steps:
+    def take(self, report: WindowReport, step: int) -> list[Change]:
+        """What the window changes. Its times count where the schedule recorded it: others may have other options."""
+        changes: list[Change] = list(self._verdict(report, step))
+        if report.window.trigger in (None, "schedule") and report.window.steps:
             changes += self._times(_sample(report), step)
         return changes
 
@@ -150,60 +167,50 @@ class Changes:
         self._label, self._doubted = label, None
         if before is not None:
             since = doubted[1] if doubted is not None and agreed else step
-            yield Change(since, f"since step {since:,} {SINCE[label]} ({label}; before: {before})", label)
+            yield NewVerdict(step=since, label=label, before=before)
 
     def _times(self, sample: _Sample, step: int) -> list[Change]:
-        found: list[tuple[float, Change]] = []
+        found: list[NewTime] = []
         self._windows += 1
-        for name in dict.fromkeys([*sample.times, *(self._watches.keys() - STEP)]):
-            now = sample.times.get(name, 0.0)
-            watch = self._watches.get(name) or self._new_watch(name)
-            self._watches[name] = watch
+        for what in dict.fromkeys([*sample.times, *(self._watches.keys() - STEP)]):
+            now = sample.times.get(what, 0.0)
+            watch = self._watches.get(what) or self._new_watch(what)
+            self._watches[what] = watch
             if watch.differs(step, now, sample.noise, sample.step_us):
                 since = watch.differing[0][0]
                 settled = statistics.mean(value for _, value, _ in watch.differing)
-                change = Change(since, _sentence(name, since, watch.level, settled))
-                found.append((abs(settled - watch.level), change))
-                self._watches[name] = _Watch(*map(list, zip(*((v, n) for _, v, n in watch.differing), strict=True)))
+                found.append(NewTime(step=since, what=what, before_us=watch.level, now_us=settled))
+                self._watches[what] = _Watch(*map(list, zip(*((v, n) for _, v, n in watch.differing), strict=True)))
             elif not watch.differing:
                 watch.add(now, sample.noise)
                 if not now and (not watch.level or len(watch.values) == REFERENCE_WINDOWS):
                     # Names that come and go, as one for each epoch, must not add up.
-                    del self._watches[name]
-        found.sort(key=lambda item: -item[0])
-        changes = [change for _, change in found[:SAID_AT_ONCE]]
+                    del self._watches[what]
+        found.sort(key=lambda change: -abs(change.now_us - change.before_us))
+        changes: list[Change] = list(found[:SAID_AT_ONCE])
         if len(found) > SAID_AT_ONCE:
-            changes.append(Change(step, f"since step {step:,} {len(found) - SAID_AT_ONCE} more times differ"))
+            changes.append(FurtherTimes(step=step, count=len(found) - SAID_AT_ONCE))
         return changes
 
-    def _new_watch(self, name: str) -> _Watch:
+    def _new_watch(self, what: Watched) -> _Watch:
         """A phase or an operator that is new took no time before."""
-        before = 0 if name in STEP else min(self._windows - 1, REFERENCE_WINDOWS)
+        before = 0 if what in STEP else min(self._windows - 1, REFERENCE_WINDOWS)
         return _Watch([0.0] * before, [0.0] * before)
-
-
-def _sentence(name: str, step: int, level: float, now: float) -> str:
-    if not level:
-        return f"since step {step:,} there is {name}: {duration(now)} a step"
-    if not now:
-        return f"since step {step:,} {name} is gone ({duration(level)} a step before)"
-    ratio = now / level
-    size = f"{ratio:.3g} times the" if ratio >= 2 else f"{100 * abs(ratio - 1):.0f} % {'more' if ratio > 1 else 'less'}"
-    return f"since step {step:,} {name} takes {size} time: {duration(level)} → {duration(now)} a step"
 
 
 def _sample(report: WindowReport) -> _Sample:
     """The step itself, the phases by the host's time, and the largest operators by self time."""
-    profiled = report.step_time.profiled_median_us or 0.0
     steps = max(report.window.steps, 1)
-    unprofiled = report.step_time.unprofiled_median_us
-    times = {"the profiled step": profiled} if unprofiled is None else {"the step": unprofiled}
-    times |= {f"phase {_name(phase.name)}": phase.host_us / steps for phase in parts_of_step(report)}
+    step = Watched("step" if is_unprofiled(report.step_time) else "profiled step")
+    times = {step: step_us(report.step_time) or 0.0}
+    times |= {Watched("phase", phase.name): phase.host_us / steps for phase in parts_of_step(report)}
     operators = operator_times(report)
     largest = sorted(operators, key=lambda name: -operators[name])[:WATCHED]
-    times |= {_name(name): operators[name] for name in largest}
-    return _Sample(times, profiled, step_noise(report))
+    times |= {Watched("operator", name): operators[name] for name in largest}
+    return _Sample(times, report.step_time.profiled_median_us or 0.0, _noise(report))
 
 
-def _name(name: str) -> str:
-    return shorten(printable(name), 80)
+def _noise(report: HasSteps) -> float:
+    """How far the steps of a window lie apart: the standard deviation of their durations over the median."""
+    median = report.step_time.profiled_median_us
+    return spread([step.duration_us for step in report.steps]) / median if median else 0.0

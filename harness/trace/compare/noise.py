@@ -61,8 +61,10 @@ def difference(before: Estimate, after: Estimate, confidence: float) -> Differen
     return Difference(apart, apart - reach, apart + reach, p_value(apart / error, freedom))
 
 
-# Wallace (1959), "Bounds on normal approximations to Student's and the chi-square distributions": right to a percent of
-# the quantile from two degrees of freedom on, without a library for one function.
+# Wallace (1959), "Bounds on normal approximations to Student's and the chi-square distributions", in place of
+# scipy.special, whose import takes as long as all of `harness compare`. It errs towards noise: ends of a 95 % interval
+# lie too far out, by 4 % at two degrees of freedom, 1 % at three and less beyond, 39 % at one; too near by no more than
+# 1 in 10,000. p-values are right to 0.004 from two degrees on, to 0.016 at one.
 def p_value(t: float, freedom: float) -> float:
     """Two-sided, of Student's t."""
     scale = (8 * freedom + 1) / (8 * freedom + 3)

@@ -10,7 +10,6 @@ from msgspec.structs import replace
 
 from harness.trace import WindowReport, analyze, read
 from harness.trace.compare.comparison import APART, Comparison, Row, compare, culprits, regressions, undecided
-from harness.trace.noise import Estimate, difference, holm, p_value, quantile, spread
 from harness.trace.schema import Step
 from tests.trace.conftest import recorded
 
@@ -74,53 +73,6 @@ def row(found: Comparison, group: str, name: str) -> Row:
 
 QUIET = (-0.01, 0.005, 0.0, -0.004, 0.01)
 LOUD = (-0.3, 0.25, 0.0, -0.2, 0.3)
-
-
-# ---- statistics --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("freedom", "expected"),
-    [(2, 4.3027), (3, 3.1824), (5, 2.5706), (10, 2.2281), (100, 1.9840)],  # tables of Student's t, 0.975
-)
-def test_quantiles_are_students(freedom: float, expected: float) -> None:
-    found = quantile(0.975, freedom)
-    assert found == pytest.approx(expected, rel=0.05)
-    assert found >= expected * 0.999  # never narrower
-    assert p_value(found, freedom) == pytest.approx(0.05, rel=1e-6)
-
-
-def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
-    draw = random.Random(3)
-    held = 0
-    for _ in range(2000):
-        sides = []
-        for count in (5, 9):
-            values = [draw.gauss(10.0, 1.0) for _ in range(count)]
-            mean = sum(values) / count
-            deviation = math.sqrt(sum((v - mean) ** 2 for v in values) / (count - 1))
-            sides.append(Estimate(mean, deviation / math.sqrt(count), count - 1))
-        found = difference(*sides, 0.95)
-        held += found.low <= 0 <= found.high
-    assert held / 2000 == pytest.approx(0.95, abs=0.02)
-
-
-def test_noise_that_is_not_known_proves_nothing() -> None:
-    found = difference(Estimate(1.0, 0.0, 0), Estimate(100.0, 0.0, 4), 0.95)
-    assert (found.low, found.high, found.p) == (-math.inf, math.inf, 1.0)
-
-
-def test_holm_stops_at_the_first_that_may_be_chance() -> None:
-    assert holm([0.04, 0.001, 0.03], 0.05) == [False, True, False]
-    assert holm([0.01, 0.001, 0.02], 0.05) == [True, True, True]
-    assert holm([], 0.05) == []
-
-
-def test_one_slow_step_moves_no_spread() -> None:
-    assert spread([10.0, 10.1, 9.9, 10.0, 99.0]) == pytest.approx(0.148, abs=0.01)
-
-
-# ---- changes -----------------------------------------------------------------------------------------------------
 
 
 def test_a_set_against_itself_has_no_change() -> None:
