@@ -112,7 +112,8 @@ def draw(house: House) -> str:
             if ">" in lower:
                 d += f" V{to_y + HEIGHT}"
         x, y = middle[path[-1]], top[path[-1]]
-        lines.append(f'<path d="{d}"/><path d="M{x - 4:.0f} {y - 7} L{x:.0f} {y} L{x + 4:.0f} {y - 7}" fill="#8a93a3"/>')
+        head = f"M{x - 4:.0f} {y - 7} L{x:.0f} {y} L{x + 4:.0f} {y - 7}"
+        lines.append(f'<path d="{d}"/><path d="{head}" fill="#8a93a3"/>')
     lines.append('</g><g text-anchor="middle">')
     for room in sorted(arrows):
         x, y = middle[room], top[room]
@@ -135,10 +136,9 @@ def main() -> int:
         return int(not PICTURE.is_file() or PICTURE.read_text(encoding="utf-8") != picture)
     PICTURE.write_text(picture, encoding="utf-8")
     arrows = house.rooms()
-    print(
-        f"{len(arrows)} rooms on {max(floors(arrows).values()) + 1} floors, "
-        f"{sum(map(len, arrows.values()))} arrows, {sum(map(len, direct(arrows).values()))} of them drawn: {PICTURE.name}"
-    )
+    every, drawn = (sum(map(len, some.values())) for some in (arrows, direct(arrows)))
+    stories = max(floors(arrows).values()) + 1
+    print(f"{len(arrows)} rooms on {stories} floors, {every} arrows, {drawn} of them drawn: {PICTURE.name}")
     return 0
 
 

@@ -83,7 +83,7 @@ class House:
 
     def rooms(self) -> dict[str, set[str]]:
         """The rooms at the top, and those that each imports; ``python -m harness`` is a door, no room."""
-        return self.grouped(lambda module: (module.split(".") + [""])[1].replace("__main__", ""))
+        return self.grouped(lambda module: f"{module}.".split(".")[1].replace("__main__", ""))
 
     def _home(self, name: str) -> str:
         """The module in which an imported name stands; "" for what is none of ours."""
