@@ -11,24 +11,21 @@ Mounted anywhere below a path that ends in ``/timeline/``::
 from __future__ import annotations
 
 import functools
-import gzip
 import importlib.util
-import json
 import mimetypes
-import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
-from urllib.parse import parse_qs
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from werkzeug.wrappers import Request, Response
 
 from harness.errors import UsageError
 from harness.timeline.cache import Cache, Prepared
 from harness.timeline.links import spot
-from harness.web.answers import why
+from harness.web.answers import refusal, sent, why
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
@@ -38,7 +35,6 @@ Resolve = Callable[[Mapping[str, str]], Path]
 """Which file the arguments of `view.html` name. Raises UsageError where they name none that may be served."""
 
 _STATIC = Path(__file__).parent / "static"
-_PIECE = 1 << 18
 _UNCHANGING = "public, max-age=31536000, immutable"
 _FRESH = "no-cache"
 _TYPES = {".js": "text/javascript", ".wasm": "application/wasm", ".woff2": "font/woff2", ".html": "text/html"}
@@ -59,12 +55,12 @@ _POLICY = "; ".join(
 )
 
 
-class _Answer(NamedTuple):
-    status: str
-    type: str
-    body: bytes | Path
-    caching: str = _FRESH
-    encoding: str | None = None
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Content-Security-Policy": _POLICY,
+}
 
 
 class TimelineApp:
@@ -81,46 +77,30 @@ class TimelineApp:
         self._files = _files()
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        request = Request(environ)
         try:
-            answer = self._answer(environ)
-            file: BinaryIO | None = answer.body.open("rb") if isinstance(answer.body, Path) else None
+            response = self._answer(request)
         except Exception as error:
-            answer, file = _refused(error, environ.get("PATH_INFO", "")), None
-        encoding = answer.encoding
-        if file is not None:
-            size: int | None = os.fstat(file.fileno()).st_size
-            if encoding == "gzip" and "gzip" not in environ.get("HTTP_ACCEPT_ENCODING", ""):
-                file, encoding, size = gzip.GzipFile(fileobj=file), None, None  # type: ignore[assignment]
-            body: Iterable[bytes] = _pieces(file)
-        else:
-            assert isinstance(answer.body, bytes)
-            body, size = [answer.body], len(answer.body)
-        headers = [
-            ("Content-Type", answer.type),
-            ("Cache-Control", answer.caching),
-            ("X-Content-Type-Options", "nosniff"),
-            ("Referrer-Policy", "no-referrer"),
-            ("Cross-Origin-Resource-Policy", "same-origin"),
-            ("Content-Security-Policy", _POLICY),
-        ]
-        headers += [("Content-Encoding", encoding), ("Vary", "Accept-Encoding")] if encoding else []
-        headers += [("Content-Length", str(size))] if size is not None else []
-        start_response(answer.status, headers)
-        return body if environ["REQUEST_METHOD"] == "GET" else []
+            response = refusal(*why(error, request.path))
+        response.headers.update(_HEADERS)
+        return response(environ, start_response)
 
-    def _answer(self, environ: WSGIEnvironment) -> _Answer:
-        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
-            return _text("405 Method Not Allowed", "only GET")
-        _, _, name = environ.get("PATH_INFO", "").partition(MOUNT)
-        arguments = {key: values[-1] for key, values in parse_qs(environ.get("QUERY_STRING", "")).items()}
+    def _answer(self, request: Request) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            return refusal("only GET", HTTPStatus.METHOD_NOT_ALLOWED)
+        _, _, name = request.path.partition(MOUNT)
+        arguments = {key: values[-1] for key, values in request.args.lists() if values[-1]}
         if name in ("facts", "trace"):
             prepared = self._cache.prepared(self._resolve(arguments))
-            return _facts(prepared, arguments) if name == "facts" else _trace(prepared)
+            if name == "facts":
+                return _facts(prepared, arguments)
+            kind = "application/octet-stream"
+            return sent(request, prepared.path, kind, {"Cache-Control": _FRESH}, is_packed=True)
         found = self._files.get(name)
-        return found() if found is not None else _text("404 Not Found", "there is no such file")
+        return found(request) if found is not None else refusal("there is no such file", HTTPStatus.NOT_FOUND)
 
 
-def _facts(prepared: Prepared, arguments: Mapping[str, str]) -> _Answer:
+def _facts(prepared: Prepared, arguments: Mapping[str, str]) -> Response:
     told: dict[str, Any] = msgspec.to_builtins(prepared.facts)
     del told["spots"]
     try:
@@ -128,35 +108,12 @@ def _facts(prepared: Prepared, arguments: Mapping[str, str]) -> _Answer:
     except UsageError as error:
         told["spot"] = None
         told["notes"] = [str(error), *told["notes"]]
-    return _json("200 OK", told)
+    return Response(msgspec.json.encode(told), content_type="application/json", headers={"Cache-Control": _FRESH})
 
 
-def _trace(prepared: Prepared) -> _Answer:
-    return _Answer("200 OK", "application/octet-stream", prepared.path, _FRESH, "gzip")
-
-
-def _refused(error: Exception, path: str) -> _Answer:
-    text, status = why(error, path)
-    return _json(f"{status} {HTTPStatus(status).phrase}", {"error": text})
-
-
-def _json(status: str, told: object) -> _Answer:
-    return _Answer(status, "application/json", json.dumps(told).encode())
-
-
-def _text(status: str, text: str) -> _Answer:
-    return _Answer(status, "text/plain; charset=utf-8", text.encode())
-
-
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
-    with file:
-        while piece := file.read(_PIECE):
-            yield piece
-
-
-def _files() -> dict[str, Callable[[], _Answer]]:
+def _files() -> dict[str, Callable[[Request], Response]]:
     """Everything that is served and is no trace, by its path: nothing else can be asked for."""
-    found: dict[str, Callable[[], _Answer]] = {
+    found: dict[str, Callable[[Request], Response]] = {
         path.name: functools.partial(_file, path, _FRESH) for path in _STATIC.iterdir() if path.is_file()
     }
     version = perfetto_version()
@@ -164,18 +121,17 @@ def _files() -> dict[str, Callable[[], _Answer]]:
         if path.is_file():
             name = f"perfetto/{version}/{path.relative_to(perfetto_folder() / version).as_posix()}"
             found[name] = functools.partial(_file, path, _UNCHANGING)
-    page = found.pop("perfetto.html")
-    found["perfetto/index.html"] = lambda: page()._replace(
-        body=(_STATIC / "perfetto.html").read_bytes().replace(b"{version}", version.encode())
-    )
+    page = (_STATIC / "perfetto.html").read_bytes().replace(b"{version}", version.encode())
+    del found["perfetto.html"]
+    found["perfetto/index.html"] = lambda _: Response(page, mimetype="text/html", headers={"Cache-Control": _FRESH})
     found["perfetto/quiet.js"] = found.pop("quiet.js")
     return found
 
 
-def _file(path: Path, caching: str) -> _Answer:
+def _file(path: Path, caching: str, request: Request) -> Response:
     guessed = _TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
     textual = guessed.startswith("text/")
-    return _Answer("200 OK", f"{guessed}; charset=utf-8" if textual else guessed, path, caching)
+    return sent(request, path, f"{guessed}; charset=utf-8" if textual else guessed, {"Cache-Control": caching})
 
 
 @functools.cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -59,22 +60,36 @@ def refusal(text: str, status: int) -> Response:
     return Response(content, status=status, headers=headers, content_type="application/json")
 
 
-def sent(request: Request, path: Path, kind: str, headers: Mapping[str, str]) -> Response:
+def sent(request: Request, path: Path, kind: str, headers: Mapping[str, str], *, is_packed: bool = False) -> Response:
     """A file as it is, read as the browser takes it.
+
+    Args:
+        is_packed: What it holds is compressed with gzip, and of this type once it is unpacked.
 
     Raises:
         OSError: where it cannot be read, or is no regular file.
     """
     file = open_regular(path)
-    length = os.fstat(file.fileno()).st_size
-    told = {"Content-Length": str(length), "X-Content-Type-Options": "nosniff", **headers}
-    content = _pieces(file, length) if request.method == "GET" else iter(())
-    response = Response(content, headers=told, content_type=kind, direct_passthrough=True)
+    told = {"X-Content-Type-Options": "nosniff", **headers}
+    length: int | None = os.fstat(file.fileno()).st_size
+    content: BinaryIO = file
+    if is_packed:
+        told["Vary"] = "Accept-Encoding"
+        if request.accept_encodings.quality("gzip") > 0:
+            told["Content-Encoding"] = "gzip"
+        else:
+            content, length = gzip.GzipFile(fileobj=file), None  # type: ignore[assignment]
+    if length is not None:
+        told["Content-Length"] = str(length)
+    pieces = _pieces(content, length) if request.method == "GET" else iter(())
+    response = Response(pieces, headers=told, content_type=kind, direct_passthrough=True)
     response.call_on_close(file.close)
     return response
 
 
-def _pieces(file: BinaryIO, length: int) -> Iterator[bytes]:
-    while length > 0 and (piece := file.read(min(PIECE, length))):
-        length -= len(piece)
+def _pieces(file: BinaryIO, length: int | None) -> Iterator[bytes]:
+    """No more than was promised, of a file that grows."""
+    while (length is None or length > 0) and (piece := file.read(PIECE if length is None else min(PIECE, length))):
         yield piece
+        if length is not None:
+            length -= len(piece)
