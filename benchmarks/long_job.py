@@ -19,9 +19,9 @@ import torch
 from torch.nn import functional
 
 from benchmarks.table import Row, arguments, show
+from harness.models import MLP
 from harness.publish.staging import TRACE_SUFFIX
 from harness.record import Keep, Profiler, PublishedWindow, Schedule, TraceOptions, budget
-from models import MLP
 
 CUDA = torch.cuda.is_available()
 PHASES = 10

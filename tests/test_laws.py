@@ -140,9 +140,21 @@ def graph() -> dict[str, set[str]]:
 
 
 def test_models_know_no_harness() -> None:
-    for path in (ROOT / "models").rglob("*.py"):
-        roots = {name.split(".")[0] for name in imports(path)}
-        assert roots <= {"models", "torch"} | set(sys.stdlib_module_names), path
+    paths = sorted((ROOT / "harness" / "models").rglob("*.py"))
+    assert len(paths) > 5
+    for path in paths:
+        others = {name for name in imports(path) if not name.startswith("harness.models.")}
+        assert {name.split(".")[0] for name in others} <= {"torch", *sys.stdlib_module_names}, path
+
+
+def test_there_is_one_package_of_models_and_nothing_of_ours_imports_it_by_the_other_name() -> None:
+    """The folder `models` of a checkout is a link: its modules under that name would be second copies."""
+    beside = ROOT / "models"
+    # A tree that was made from the sdist has none.
+    assert not beside.exists() or (beside.is_symlink() and beside.samefile(ROOT / "harness" / "models"))
+    for folder in ("harness", "tests", "benchmarks"):
+        for path in (ROOT / folder).rglob("*.py"):
+            assert "models" not in {name.split(".")[0] for name in imports(path)}, path
 
 
 def reachable(edges: dict[str, set[str]], start: str) -> set[str]:

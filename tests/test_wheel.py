@@ -68,5 +68,5 @@ def test_from_the_wheel_the_command_finds_its_configuration(wheel: Path, tmp_pat
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "_target_: models.MLP" in done.stdout
+    assert "_target_: harness.models.MLP" in done.stdout
     assert not list((tmp_path / "elsewhere").iterdir())
