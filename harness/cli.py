@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from harness import __version__, console
+from harness import __version__, console, search_path
 from harness.errors import UsageError
 from harness.record.schedule import STEPS_AT_MOST
 
@@ -254,7 +254,8 @@ def root(
 
 
 def main() -> None:
-    """The entry point: a user's mistake ends in one message and status 2."""
+    """A user's mistake ends in one message and status 2."""
+    search_path.leave_the_head()
     try:
         app()
     except UsageError as error:

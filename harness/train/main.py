@@ -11,7 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from signal import SIGTERM
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from harness import console, credentials
+from harness import console, credentials, search_path
 from harness.config import misspelt, schema
 from harness.distributed import launch
 from harness.distributed import world as distributed
@@ -122,7 +122,7 @@ def _run_hydra(prog: str, arguments: list[str]) -> None:
     # Hydra keeps a sweep's arguments, and its errors repeat them.
     if secret := [text.partition("=")[0] for text in argv if credentials.has_secret(text)]:
         raise UsageError(*(f"{key}: its address holds a password or a token, and {credentials.HOW}" for key in secret))
-    with _hydra_environment(argv):
+    with _hydra_environment(argv), search_path.Sheltered() if in_sweep else nullcontext():
         try:
             hydra.main(version_base="1.3", config_path=str(schema.CONF), config_name="config")(job)()
         except (HydraException, UsageError):
@@ -147,8 +147,7 @@ def _hydra_environment(argv: list[str]) -> Iterator[None]:
     """What Hydra reads from the process, and where modules of the user's own are found."""
     saved_argv, saved_path, saved_errors = sys.argv, list(sys.path), os.environ.get("HYDRA_FULL_ERROR")
     sys.argv = argv
-    # A _target_ is also looked for where the command was given, behind all that is installed.
-    sys.path.append(os.getcwd())
+    search_path.join_users_folder()
     # Hydra ends errors with a message of its own and status 1 unless it is told to let them through.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
@@ -216,6 +215,7 @@ def job(composed: DictConfig) -> float | None:
         InterruptedRun: where SIGTERM, SIGINT or SIGHUP ended it.
     """
     _Single.began = True
+    search_path.join_users_folder()
     if HydraConfig.get().mode == RunMode.MULTIRUN:
         # A worker of a launcher has a terminal of its own.
         with console.lasting():
