@@ -163,7 +163,7 @@ def test_a_launcher_that_ignores_sighup_and_its_ranks_go_on(harness: Launcher, t
     (tmp_path / "ignoring.py").write_text(
         "import signal, sys\n"
         "signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
-        "from harness import launch\n"
+        "from harness.distributed import launch\n"
         "launch.run(sys.argv[1:], processes=2, max_restarts=0, threads=1)\n"
     )
     slow = [text for text in jobs.SLOW if not text.startswith(("data", "+data", "trainer.max_steps"))]
