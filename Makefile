@@ -22,6 +22,8 @@ bench: .venv/ready
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
+	# The name of 0.1.0: both at once would give TensorBoard each plugin twice.
+	$(BIN)/pip uninstall --quiet --yes harness
 	$(BIN)/pip install --quiet -e '.[dev]'
 	touch $@
 

@@ -20,8 +20,8 @@ from torch.nn import functional
 
 from benchmarks.table import Row, arguments, show
 from harness.logdir.layout import TRACE_SUFFIX
+from harness.models import MLP
 from harness.record import Keep, Profiler, PublishedWindow, Schedule, TraceOptions, budget
-from models import MLP
 
 CUDA = torch.cuda.is_available()
 PHASES = 10

@@ -26,10 +26,10 @@ from benchmarks.table import against, arguments, interleaved, show
 from harness.board.events.logger import Logger
 from harness.console import PlainProgress
 from harness.data import Loader
+from harness.models import MLP
 from harness.record import Profiler, Schedule
 from harness.train.tasks import Classification
 from harness.train.trainer import Trainer
-from models import MLP
 
 WIDTH, BATCH, CLASSES, LOG_EVERY = 256, 64, 10, 50
 NEVER = 1_000_000_000

@@ -33,10 +33,10 @@ from harness.console import NoProgress
 from harness.data import Loader
 from harness.distributed.strategy import Replicated, Sharded, Strategy, find_blocks
 from harness.distributed.world import World, alone, join
+from harness.models import MLP, Transformer
 from harness.record import Profiler, Schedule
 from harness.train.tasks import Classification, LanguageModeling
 from harness.train.trainer import Trainer
-from models import MLP, Transformer
 
 LOG_EVERY = 50
 NEVER = 1_000_000_000

@@ -1,8 +1,8 @@
 """How long the loop stands still at a window's end: stock torch.profiler, Lightning's PyTorchProfiler, the harness.
 
-The model is ``models.Transformer`` in training: on a GPU the GPT of 124 M parameters (vocabulary 50257, context 1024,
-width 768, depth 12, heads 12) on batches of 8 in bf16, on the CPU a small one. A window is 2 steps of warm-up and 5
-that are recorded. Stock is measured twice: with ``tensorboard_trace_handler(use_gzip=True)``, and with
+The model is ``harness.models.Transformer`` in training: on a GPU the GPT of 124 M parameters (vocabulary 50257, context
+1024, width 768, depth 12, heads 12) on batches of 8 in bf16, on the CPU a small one. A window is 2 steps of warm-up and
+5 that are recorded. Stock is measured twice: with ``tensorboard_trace_handler(use_gzip=True)``, and with
 ``key_averages().table()`` as well. The device has finished before the clock starts: the wait for it is for work that
 the steps have asked for. The contenders take turns.
 """
@@ -25,8 +25,8 @@ from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile, schedule, tensorboard_trace_handler
 
 from benchmarks.table import Row, against, arguments, interleaved, show
+from harness.models import Transformer
 from harness.record import Profiler, Schedule, TraceOptions
-from models import Transformer
 
 WARMUP, ACTIVE = 2, 5
 CUDA = torch.cuda.is_available()

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from harness import __version__, console
+from harness import __version__, console, search_path
 from harness.commands.board import board
 from harness.commands.options import Logdir, Trace, Window
 from harness.commands.timeline import timeline
@@ -189,7 +189,8 @@ def root(
 
 
 def main() -> None:
-    """The entry point: a user's mistake ends in one message and status 2."""
+    """A user's mistake ends in one message and status 2."""
+    search_path.leave_the_head()
     try:
         app()
     except UsageError as error:

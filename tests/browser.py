@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+import harness
 from tests.launch import ROOT, environment, session, wait_until
 
 if TYPE_CHECKING:
@@ -123,10 +124,10 @@ def served(folder: Path, *arguments: str) -> Iterator[Served]:
 def installed(folder: Path) -> Path:
     """A folder for the import path in which this checkout is installed, with the entry points of its pyproject.toml."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    metadata = folder / f"{project['name']}-{project['version']}.dist-info"
+    metadata = folder / f"{project['name'].replace('-', '_')}-{harness.__version__}.dist-info"
     metadata.mkdir(parents=True, exist_ok=True)
     (metadata / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {harness.__version__}\n"
     )
     groups = {"console_scripts": project["scripts"], **project.get("entry-points", {})}
     (metadata / "entry_points.txt").write_text(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from models import MLP
+from harness.models import MLP
 
 
 class Net(MLP):

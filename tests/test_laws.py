@@ -455,6 +455,16 @@ def test_findings_are_read_without_torch_hydra_or_tensorboard(package: str, tmp_
     assert not set(done.out.split()) & {*HEAVY, "tensorboard"}
 
 
+def test_there_is_one_package_of_models_and_nothing_of_ours_imports_it_by_the_other_name() -> None:
+    """The folder `models` of a checkout is a link: its modules under that name would be second copies."""
+    beside = ROOT / "models"
+    # A tree that was made from the sdist has none.
+    assert not beside.exists() or (beside.is_symlink() and beside.samefile(ROOT / "harness" / "models"))
+    paths = [path for folder in ("harness", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    house = House({path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in paths})
+    assert [module for module, names in house.imports.items() if {"models"} & {n.split(".")[0] for n in names}] == []
+
+
 def test_errors_of_msgspec_are_value_errors_in_every_version_that_may_be_there() -> None:
     # Readers of foreign files and the publisher count on it of what cannot be decoded.
     (bound,) = re.findall(r'"msgspec>=([\d.]+)"', (ROOT / "pyproject.toml").read_text())

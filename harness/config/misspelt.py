@@ -16,9 +16,18 @@ HYDRA_GROUPS = ("hydra/launcher", "hydra/sweeper")
 def meant(name: str, known: Iterable[str]) -> str:
     """``did you mean mlp? there are cnn, mlp``; the question only where a known name is near."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=2)
-    question = f"did you mean {' or '.join(near)}? " if near else ""
-    return f"{question}there are {', '.join(names)}" if names else "there are none"
+    question = near(name, names)
+    return f"{f'{question} ' if question else ''}there are {', '.join(names)}" if names else "there are none"
+
+
+def near(name: str, known: Iterable[str], prefix: str = "") -> str:
+    """``did you mean mlp?``; nothing where no known name is near.
+
+    Args:
+        prefix: Of every known name, where it is told.
+    """
+    found = difflib.get_close_matches(name, sorted(set(known)), n=2)
+    return f"did you mean {' or '.join(prefix + one for one in found)}?" if found else ""
 
 
 def explain(error: BaseException, conf: Path) -> str | None:

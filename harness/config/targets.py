@@ -6,12 +6,12 @@ import inspect
 import types
 import typing
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pkgutil import resolve_name
 from typing import Any
 
 import msgspec
 from hydra.utils import instantiate
 
+from harness.config.locate import NotFoundError, blamed, current, locate
 from harness.config.misspelt import meant
 from harness.errors import UsageError
 
@@ -32,10 +32,17 @@ def problems(where: str, node: Mapping[str, Any], known: Collection[str]) -> Ite
         yield f"{where}._target_ is missing: name what to build, as {where}._target_=my_package.MyClass"
         return
     try:
-        factory = resolve_name(target)
-        signature = inspect.signature(factory)
+        factory = locate(current(target))
+    except NotFoundError as error:
+        yield f"{where}._target_={target}: {error}"
+        return
     except Exception as error:  # a module of the user's own may raise anything
-        yield f"{where}._target_={target} cannot be imported: {type(error).__name__}: {error}"
+        yield f"{where}._target_={target} cannot be imported: {type(error).__name__}: {error}{blamed(error)}"
+        return
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError) as error:
+        yield f"{where}._target_={target} cannot be called: {error}"
         return
 
     parameters = signature.parameters
@@ -64,7 +71,8 @@ def build(where: str, node: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
         UsageError: where an argument is still missing, or the target itself refuses the values.
     """
     target = node["_target_"]
-    parameters = inspect.signature(resolve_name(target)).parameters
+    factory = locate(current(target))
+    parameters = inspect.signature(factory).parameters
     filled = {
         name: value
         for name, value in known.items()
@@ -76,7 +84,7 @@ def build(where: str, node: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
         for name, parameter in parameters.items()
         if parameter.default is inspect.Parameter.empty
         and parameter.kind in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-        and (name not in node or (node[name] is None and not _takes_none(_hints(resolve_name(target)).get(name))))
+        and (name not in node or (node[name] is None and not _takes_none(_hints(factory).get(name))))
         and name not in filled
     ]
     if missing:
@@ -86,9 +94,21 @@ def build(where: str, node: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
             f"give {where}.{missing[0]}=..., or choose a {where} that fits"
         )
     try:
-        return instantiate({**node, "_partial_": True, "_convert_": "all"})(**filled)
+        return instantiate({**_renamed(node), "_partial_": True, "_convert_": "all"})(**filled)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{where}: {target} refuses its arguments: {error}") from error
+
+
+def _renamed(node: Any) -> Any:
+    """``node`` with every target in it, at any depth, by the name that it has in this release."""
+    if isinstance(node, Mapping):
+        return {
+            key: current(value) if key == "_target_" and isinstance(value, str) else _renamed(value)
+            for key, value in node.items()
+        }
+    if isinstance(node, list | tuple):
+        return [_renamed(value) for value in node]
+    return node
 
 
 def _hints(factory: Any) -> dict[str, Any]:

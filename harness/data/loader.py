@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler, default_collate, get_worker_info
 
+from harness import search_path
 from harness.data.batch import Batch, map_tensors, mixed
 from harness.distributed.stop import STOPPING
 from harness.errors import UsageError
@@ -145,19 +146,19 @@ class Loader:
         return self._load_apart(order, fetch)
 
     def _load_apart(self, order: Sampler[_Numbered], fetch: _Fetch) -> Generator[Batch]:
-        loading: Any = iter(
-            DataLoader(
-                fetch,
-                sampler=order,
-                batch_size=None,
-                num_workers=self._workers,
-                pin_memory=self._pin_memory,
-                prefetch_factor=self._prefetch,
-                worker_init_fn=_leave_signals_to_the_job,
-                # Its own, lest every iterator draw from the global one, and a resumed job differ.
-                generator=torch.Generator(),
-            )
+        loader = DataLoader(
+            fetch,
+            sampler=order,
+            batch_size=None,
+            num_workers=self._workers,
+            pin_memory=self._pin_memory,
+            prefetch_factor=self._prefetch,
+            worker_init_fn=_leave_signals_to_the_job,
+            # Its own, lest every iterator draw from the global one, and a resumed job differ.
+            generator=torch.Generator(),
         )
+        with search_path.Sheltered():
+            loading: Any = iter(loader)
         try:
             yield from loading
         finally:
@@ -180,6 +181,7 @@ def _leave_signals_to_the_job(worker: int) -> None:
     """
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)
+    search_path.leave_the_shelter()
 
 
 _Numbered = tuple[int, Tensor]

@@ -6,12 +6,11 @@ import logging
 import os
 import secrets
 import signal
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from types import FrameType
 
-from harness import console
+from harness import console, search_path
 from harness.distributed.stop import wished
 from harness.errors import UsageError
 
@@ -43,7 +42,7 @@ def count(devices: int | str) -> int:
 
 
 def run(arguments: Sequence[str], *, processes: int, max_restarts: int, threads: int | None) -> None:
-    """Train with ``python -m harness.train ARGUMENTS`` in so many processes, to their end.
+    """Train as ``python -m harness.train ARGUMENTS`` does in so many processes, to their end.
 
     Args:
         max_restarts: How often all are started again after one has failed.
@@ -82,7 +81,8 @@ def run(arguments: Sequence[str], *, processes: int, max_restarts: int, threads:
             signals_to_handle="SIGTERM,SIGINT,SIGQUIT",
         )
         try:
-            elastic_launch(config, sys.executable)("-m", "harness.train", *arguments)
+            interpreter, *rest = search_path.command("harness.train.__main__:main", *arguments)
+            elastic_launch(config, interpreter)(*rest)
         except SignalException as stop:
             raise ProcessesEnded(128 + int(stop.sigval)) from None
         except ChildFailedError as error:

@@ -6,7 +6,6 @@ import logging
 import os
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -14,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from harness import search_path
 from harness.logdir.findings import Unreadable, read_findings
 from harness.logdir.layout import FINDINGS
 from harness.publish.job import Job
@@ -33,10 +33,6 @@ DEATHS_BEFORE_OFF = 5
 """Deaths of the worker in a row, without one outcome between them, after which it is left alone."""
 SAY_AFTER_S = 1.0
 
-_BOOT = (
-    "import sys; sys.path[:] = sys.argv[1].split('\\n'); "
-    "from harness.publish.worker import main; main(sys.argv[2], sys.argv[3], int(sys.argv[4]))"
-)
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -165,11 +161,10 @@ class Publisher:
                     self._staging.release(lock)
 
     def _spawn(self) -> None:
-        # The same modules as here, as multiprocessing does it; not those of whatever folder this is.
-        arguments = ("\n".join(sys.path), str(self._staging.logdir), self._staging.run, str(os.getpid()))
+        arguments = (str(self._staging.logdir), self._staging.run, str(os.getpid()))
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _BOOT, *arguments],
+                search_path.command("harness.publish.worker:main", *arguments),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, **_ONE_THREAD},

@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness import search_path
 from harness.logdir.layout import TRACE_SUFFIX, trace_name
 from harness.publish.compress import compress
 from harness.publish.job import Job
@@ -32,7 +33,6 @@ NICENESS = 10
 COMPRESSED = ".gz"
 LOST = "lost_"
 _LOST = re.compile(LOST + "([0-9]{1,9})")
-_BOOT = "import sys; sys.path[:] = sys.argv[1].split('\\n'); from harness.publish.ranks import main; main()"
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Handover:
         if self._process is None or self._process.poll() is not None:
             with suppress(OSError):
                 self._process = subprocess.Popen(
-                    [sys.executable, "-P", "-c", _BOOT, "\n".join(sys.path)], stdin=subprocess.PIPE, process_group=0
+                    search_path.command("harness.publish.ranks:main"), stdin=subprocess.PIPE, process_group=0
                 )
 
     def submit(self, name: str, job: Job) -> None:

@@ -61,7 +61,7 @@ def _open(address: str) -> tuple[Any, str]:
     try:
         from fsspec.core import url_to_fs
     except ImportError as error:
-        raise ImportError("profiler.upload needs fsspec: pip install 'harness[upload]'") from error
+        raise ImportError("profiler.upload needs fsspec: pip install 'torch-tb-harness[upload]'") from error
     system, root = url_to_fs(address)
     # A listing from before would hide what has been written since.
     system.invalidate_cache()

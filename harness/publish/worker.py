@@ -280,8 +280,8 @@ class Uploads:
                 self._say(f"not all windows are at {masked(address)}; the run's next windows take them along")
 
 
-def main(logdir: str, run: str, parent: int) -> None:
-    """Serve the training process ``parent`` until it is done or gone."""
+def main(logdir: str, run: str, job: str) -> None:
+    """Serve the training process that has the number ``job`` until it is done or gone."""
     # Ctrl-C and the end of a batch job reach every process at once; this one ends after the one it serves.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
@@ -300,7 +300,7 @@ def main(logdir: str, run: str, parent: int) -> None:
 
     def wait() -> bool:
         readable, _, _ = select.select([0], [], [], LOOK_S)
-        return os.getppid() == parent and not (readable and not os.read(0, 4096))
+        return os.getppid() == int(job) and not (readable and not os.read(0, 4096))
 
     def acquire() -> Lock | None:
         nonlocal said_why

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 import weakref
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from harness import locks
+from harness import locks, search_path
 from harness.errors import UsageError
 from harness.files import open_regular
 from harness.timeline.prepare import FACTS, TIMELINE, Facts
@@ -126,8 +125,7 @@ class Cache:
 
     def _run(self, path: Path, folder: Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [sys.executable, "-m", "harness.timeline", str(path), str(folder)],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            search_path.command("harness.timeline.prepare:main", str(path), str(folder)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,

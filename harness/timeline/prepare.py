@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import numpy as np
 from isal import isal_zlib
 from numpy.typing import NDArray
 
+from harness.errors import UsageError
 from harness.timeline import perfetto
 from harness.timeline.arrows import arrows
 from harness.timeline.drawing import Drawn, Texts, Tracks
@@ -84,6 +86,14 @@ def prepare(source: Path, folder: Path, *, max_json_bytes: int = MAX_JSON_BYTES)
     facts = timeline.facts()
     (folder / FACTS).write_bytes(msgspec.json.encode(facts))
     return facts
+
+
+def main(source: str, folder: str) -> None:
+    """Prepare one trace, in a process that can be lost; an error's last line on stderr is for who has asked."""
+    try:
+        prepare(Path(source), Path(folder))
+    except UsageError as error:
+        sys.exit(str(error))
 
 
 class _Timeline:

@@ -10,14 +10,14 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import hydra
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from harness import console, credentials
+from harness import console, credentials, search_path
 from harness.config import misspelt, names, overrides, schema
 from harness.distributed import launch
 from harness.distributed.world import World, join
@@ -94,7 +94,13 @@ class Command:
                 *(f"{key}: its address holds a password or a token, and {credentials.HOW}" for key in secret)
             )
         runs = Runs(world=world, followed=self._sweep, wants_traceback=self._wants_traceback)
-        with names.resolvers(name), sweep.following(self._sweep), _hydra_environment([self._prog, *arguments]):
+        sheltered = search_path.Sheltered() if in_sweep else nullcontext()
+        with (
+            names.resolvers(name),
+            sweep.following(self._sweep),
+            _hydra_environment([self._prog, *arguments]),
+            sheltered,
+        ):
             self._compose(runs)
         if runs.error is not None:
             raise runs.error
@@ -151,8 +157,7 @@ def _hydra_environment(argv: list[str]) -> Iterator[None]:
     """What Hydra reads from the process, and where modules of the user's own are found."""
     saved_argv, saved_path, saved_errors = sys.argv, list(sys.path), os.environ.get("HYDRA_FULL_ERROR")
     sys.argv = argv
-    # A _target_ is also looked for where the command was given, behind all that is installed.
-    sys.path.append(os.getcwd())
+    search_path.join_users_folder()
     # Hydra ends errors with a message of its own and status 1 unless it is told to let them through.
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:

@@ -14,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
-from harness import console
+from harness import console, search_path
 from harness.config import overrides
 from harness.config.checks import checked
 from harness.distributed import launch
@@ -60,6 +60,7 @@ class Runs:
             InterruptedRun: where SIGTERM, SIGINT or SIGHUP ended it.
         """
         self.began = True
+        search_path.join_users_folder()
         if HydraConfig.get().mode == RunMode.MULTIRUN:
             # A worker of a launcher has a terminal of its own.
             with console.lasting():

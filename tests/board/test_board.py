@@ -151,7 +151,7 @@ def test_configuration_and_environment_are_there_as_text(board: Board, name: str
         entry, *_ = board.get("data/plugin/text/text", run=name, tag=tag)
         found[tag.split("/")[0]] = entry["text"]
     assert "max_steps: 12" in found["config"]
-    assert "models.MLP" in found["config"]
+    assert "harness.models.MLP" in found["config"]
     assert "torch" in found["environment"]
     assert "<table>" in found["environment"]
 

@@ -14,7 +14,7 @@ from harness.distributed import launch
 from harness.distributed.strategy import checkpoint_activations, find_blocks
 from harness.distributed.world import World
 from harness.errors import UsageError
-from models import MLP, Transformer
+from harness.models import MLP, Transformer
 from tests.launch import TINY, Launcher, expect_usage_error
 
 

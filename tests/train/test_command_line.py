@@ -33,7 +33,7 @@ def by_directory(logdir: Path) -> dict[str, str]:
     ("flags", "words"),
     [
         (["--help"], ["Usage: harness train", "model: cnn, custom, matmul", "max_steps: 1000", "harness train -m"]),
-        (["model=mlp", "--cfg", "job"], ["_target_: models.MLP", "max_steps: 1000"]),
+        (["model=mlp", "--cfg", "job"], ["_target_: harness.models.MLP", "max_steps: 1000"]),
         (["--cfg", "job", "--package", "trainer"], ["max_steps: 1000"]),
         (["--cfg", "job", "--resolve", "scheduler=cosine"], ["max_steps: 1000", "warmup_steps: 0"]),
         (["--cfg", "hydra"], ["hydra:", "launcher:"]),

@@ -18,13 +18,13 @@ from harness import console
 from harness.board.events.logger import Logger
 from harness.data import Digits, Loader
 from harness.errors import DivergedError, UsageError
+from harness.models import CNN, MLP, Transformer
 from harness.record import Profiler, Schedule, TraceOptions
 from harness.train.checkpoint import Checkpoints, load
 from harness.train.schedulers import warmup_cosine
 from harness.train.summary import Summary
 from harness.train.tasks import Classification, Inference, LanguageModeling
 from harness.train.trainer import Trainer
-from models import CNN, MLP, Transformer
 from tests import reading
 
 CPU = torch.device("cpu")

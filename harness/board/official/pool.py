@@ -9,12 +9,12 @@ import os
 import pickle
 import queue
 import subprocess
-import sys
 import threading
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import NamedTuple
 
+from harness import search_path
 from harness.board.official.parser import Answer, Request
 
 MOST = 4
@@ -88,13 +88,11 @@ class Pool:
                 self._end(process)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        # The same modules as here: in a test or a notebook the path may be nobody's environment variable.
-        path = os.pathsep.join(dict.fromkeys(entry for entry in sys.path if entry))
         process = subprocess.Popen(
-            [sys.executable, "-P", "-c", "from harness.board.official.parser import main; main()"],
+            search_path.command("harness.board.official.parser:main"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         )
         self._processes.add(process)
         return process

@@ -2,10 +2,10 @@
 data (``in_channels``, ``image_size``, ``num_classes``, ``vocab_size``, ``context_length``, ``size``) it fills in.
 """
 
-from models.cnn import CNN
-from models.matmul import MatmulAdd
-from models.mlp import MLP
-from models.transformer import Transformer
-from models.vit import ViT
+from harness.models.cnn import CNN
+from harness.models.matmul import MatmulAdd
+from harness.models.mlp import MLP
+from harness.models.transformer import Transformer
+from harness.models.vit import ViT
 
 __all__ = ["CNN", "MLP", "MatmulAdd", "Transformer", "ViT"]

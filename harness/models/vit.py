@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from models.attention import Block
+from harness.models.attention import Block
 
 
 class ViT(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from models.attention import Block
+from harness.models.attention import Block
 
 
 class Transformer(nn.Module):
