@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,19 +64,20 @@ class Run:
         return tuple(Scanner().windows(self))
 
     def window(self, number: int) -> Window:
-        """By step, the one that begins with it or else the last to begin before; negative ones count from the
-        newest, which is -1.
+        """The one that began to record at this step; negative numbers count from the newest, which is -1.
 
         Raises:
             UsageError: where there is none; the message lists those that are there.
         """
-        found = [window for window in self.windows if not window.is_empty]
-        if number < 0 and -number <= len(found):
-            return found[number]
-        for window in found:
-            if window.step == number >= 0:
-                return window
-        steps = [str(window.step) for window in found]
+        if number >= 0:
+            chosen = next((one for one in self.windows if one.step == number and not one.is_empty), None)
+        else:
+            # Where there are thousands, those that are asked for are the last few.
+            newest_first = (window for window in reversed(self.windows) if not window.is_empty)
+            chosen = next(islice(newest_first, min(-number, len(self.windows) + 1) - 1, None), None)
+        if chosen is not None:
+            return chosen
+        steps = [str(window.step) for window in self.windows if not window.is_empty]
         listed = ", ".join(steps if len(steps) <= 12 else [*steps[:6], "...", *steps[-5:]])
         raise UsageError(f"--window {number}: {self.path} has no such window; there are {listed} (-1 is the newest)")
 
@@ -301,17 +303,21 @@ def find_runs(logdir: Path) -> list[Run]:
 
 
 def windows(run: Path) -> list[Path]:
-    """The window directories of a run, for its own processes: see :func:`windows_in`."""
-    return windows_in(run / PROFILE)
+    """The window directories of a run, for its own process, which may read them: see :func:`windows_in`.
+
+    Raises:
+        OSError: where they cannot be listed.
+    """
+    return windows_in(run / PROFILE, _raise_unless_gone)
 
 
-def windows_in(profile: Path) -> list[Path]:
+def windows_in(profile: Path, onerror: Callable[[OSError], object] = _raise_if_broken) -> list[Path]:
     """The window directories in a run's folder of them, in the order of their steps; none where it is not there.
 
     Raises:
-        OSError: where that cannot be read.
+        OSError: where ``onerror`` does.
     """
-    scanner = Scanner(_raise_unless_gone)
+    scanner = Scanner(onerror)
     return [window.path for window in scanner.windows(Run(ITSELF, profile, profile, (profile.resolve(),)))]
 
 
