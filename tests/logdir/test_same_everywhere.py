@@ -7,13 +7,14 @@ import gzip
 import json
 import os
 import shutil
+import socket
 import urllib.error
 import urllib.request
 from argparse import Namespace
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlencode, urljoin
+from urllib.parse import parse_qsl, quote, urlencode, urljoin
 
 import pytest
 from tensorboard.compat.proto.event_pb2 import Event
@@ -24,7 +25,6 @@ from werkzeug.test import Client
 
 from harness.board.official.at_load import repair
 from harness.board.tab.plugin import WindowsPlugin
-from harness.cli import main
 from tests.board.tab import layout
 from tests.browser import chromium as chromium
 from tests.browser import opened, served
@@ -35,6 +35,12 @@ WAIT_S = 60.0
 ODD = ["with space", "50% +1&a=b#c", "%2e%2e", "λ 🔥"]
 LINKED = ["a group/one", "a run", "exp/one"]
 HERE = ["exp/one", *(f"exp/{name}" for name in ODD), "own"]
+
+
+@pytest.fixture(autouse=True)
+def idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin in this process parses nothing before it is asked."""
+    monkeypatch.setattr("harness.board.official.plugin.MADE_READY", 0)
 
 
 def run(path: Path, *steps: int) -> None:
@@ -159,22 +165,20 @@ def assert_links_arrive(board: Board, name: str, steps: list[int]) -> None:
 
 
 def _query(address: str) -> dict[str, str]:
-    from urllib.parse import parse_qsl
-
     return dict(parse_qsl(address.partition("?")[2]))
 
 
-def of_runs(logdir: str | Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What ``harness runs`` lists."""
-    monkeypatch.setattr("sys.argv", ["harness", "runs", str(logdir), "--format", "json"])
-    main()
-    return sorted(row["id"] for row in json.loads(capsys.readouterr().out))
+def of_runs(harness: Launcher, logdir: Path) -> dict[str, int]:
+    """What ``harness runs`` lists: windows by name."""
+    done = harness.run("runs", str(logdir), "--format", "json")
+    assert done.status == 0, done.text
+    return {row["id"]: row["windows"] for row in json.loads(done.out)}
 
 
-def of_report(logdir: str | Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr("sys.argv", ["harness", "report", str(logdir), "--format", "markdown"])
-    main()
-    return capsys.readouterr().out
+def of_report(harness: Launcher, logdir: Path) -> str:
+    done = harness.run("report", str(logdir), "--format", "markdown")
+    assert done.status == 0, done.text
+    return done.out
 
 
 WAYS: dict[str, tuple[str, str, dict[str, list[int]]]] = {
@@ -228,37 +232,30 @@ def scalars(board: Process) -> list[str]:
 
 
 @pytest.mark.xdist_group("board")
-def test_tensorboards_own_dashboards_have_these_names_too(
-    whole: Process, home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tensorboards_own_dashboards_have_these_names_too(whole: Process, home: Path, harness: Launcher) -> None:
     wait_until(lambda: len(scalars(whole)) == len(HERE), WAIT_S)
     assert scalars(whole) == in_tab(whole) == in_plugin(whole) == sorted(HERE)
-    assert of_runs(home / "a", capsys, monkeypatch) == sorted(HERE)
-    shown = of_report(home / "a", capsys, monkeypatch)
-    for name in HERE:
-        assert f"`{name}`" in shown
-        assert_links_arrive(whole, name, {"exp/one": [4, 120], "own": [9]}.get(name, [7]))
+    assert sorted(of_runs(harness, home / "a")) == sorted(HERE)
+    shown = of_report(harness, home / "a")
+    assert [name for name in HERE if f"`{name}`" not in shown] == []
+    for name in (f"exp/{ODD[1]}", f"exp/{ODD[2]}"):
+        assert_links_arrive(whole, name, [7])
 
 
 @pytest.mark.xdist_group("board")
-def test_linked_folders_are_listed_as_tensorboard_lists_them(
-    linked: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_linked_folders_are_listed_as_tensorboard_lists_them(linked: Path, tmp_path: Path, harness: Launcher) -> None:
     with served(tmp_path, "--logdir", str(linked), "--load_fast", "false") as board:
         found = Process(board.address)
         wait_until(lambda: len(scalars(found)) == len(LINKED), WAIT_S)
         assert scalars(found) == in_tab(found) == in_plugin(found) == LINKED
-        for name in LINKED:
-            assert_links_arrive(found, name, [4, 120])
-    assert of_runs(linked, capsys, monkeypatch) == LINKED
-    shown = of_report(linked, capsys, monkeypatch)
+        assert_links_arrive(found, "a group/one", [4, 120])
+    assert sorted(of_runs(harness, linked)) == LINKED
+    shown = of_report(harness, linked)
     assert all(f"`{name}`" in shown for name in LINKED)
 
 
 @pytest.mark.parametrize("where", ["folder", "run", "windows", "window"])
-def test_what_lies_outside_is_listed_by_none(
-    where: str, home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_lies_outside_is_listed_by_none(where: str, home: Path, tmp_path: Path, harness: Launcher) -> None:
     logs = tmp_path / "logs"
     run(logs / "mine", 2)
     outside = home / "outside"
@@ -275,10 +272,8 @@ def test_what_lies_outside_is_listed_by_none(
     assert with_windows == {"mine": [2]}
     assert in_plugin(board) == ["mine"]
     assert told(board, f"{OFFICIAL}/spans", run="mine", worker="host_0") == ["step 2"]
-    monkeypatch.setattr("sys.argv", ["harness", "runs", str(logs), "--format", "json"])
-    main()
-    assert {row["id"]: row["windows"] for row in json.loads(capsys.readouterr().out) if row["windows"]} == {"mine": 1}
-    assert "secret" not in of_report(logs, capsys, monkeypatch)
+    assert {name: count for name, count in of_runs(harness, logs).items() if count} == {"mine": 1}
+    assert "secret" not in of_report(harness, logs)
     # Whoever wants it shown names it.
     both = InProcess("", f"mine:{logs},theirs:{outside}")
     assert "theirs/secret" in in_tab(both)
@@ -311,8 +306,6 @@ def test_a_tensorboard_of_either_kind_says_so_too(
 @pytest.mark.xdist_group("board")
 @pytest.mark.parametrize("name", ["~odd", "a,b", "s3:/x", "n:b"])
 def test_harness_board_serves_the_folder_that_it_is_given(name: str, harness: Launcher, tmp_path: Path) -> None:
-    import socket
-
     run(tmp_path / name / "exp" / "one", 3)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -324,14 +317,12 @@ def test_harness_board_serves_the_folder_that_it_is_given(name: str, harness: La
     board.kill_session()
 
 
-def test_a_name_that_is_no_text_is_the_same_in_both(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_is_no_text_is_the_same_in_both(tmp_path: Path, harness: Launcher) -> None:
     layout.manifest(tmp_path / "logs" / "plain")
     layout.window(tmp_path / "logs" / "plain", 4, "matmul_64")
     (tmp_path / "logs" / "plain").rename(tmp_path / "logs" / os.fsdecode(b"r\xff"))
     board = InProcess(str(tmp_path / "logs"))
-    assert in_tab(board) == in_plugin(board) == [r"r\udcff"] == of_runs(tmp_path / "logs", capsys, monkeypatch)
+    assert in_tab(board) == in_plugin(board) == [r"r\udcff"] == sorted(of_runs(harness, tmp_path / "logs"))
     assert_links_arrive(board, r"r\udcff", [4])
 
 
@@ -368,17 +359,18 @@ def test_a_browser_goes_from_the_plugin_to_the_windows_timeline_and_to_the_tab(
         page.locator("[role=button][aria-haspopup=listbox]").first.click()
         page.get_by_role("option", name=name, exact=True).click()
         page.locator("[role=button][aria-haspopup=listbox]").nth(1).click()
-        page.get_by_role("option", name="Trace", exact=True).click()
-        page.locator("iframe[title=Timeline]").wait_for()
-        wait_until(lambda: any("timeline/facts" in frame for frame in plugin.requests), WAIT_S)
-        (facts,) = {url for url in plugin.requests if "timeline/facts" in url}
-        assert _query(facts)["run"] == name
-        assert _query(facts)["window"] == "window_00000007"
+        with page.expect_request("**/timeline/facts?*") as asked:
+            page.get_by_role("option", name="Trace", exact=True).click()
+        facts = _query(asked.value.url)
+        assert (facts["run"], facts["window"]) == (name, "window_00000007")
     state = {"run": name, "window": "window_00000007", "part": "timeline"}
     hash_ = "&".join(f"p.windows.{key}={quote(value, safe='')}" for key, value in state.items())
     with opened(chromium, f"{whole.address}/#windows&{hash_}") as tab:
         frame = tab.page.frame_locator("iframe")
         frame.get_by_role("heading", name="step 7", exact=True).wait_for(timeout=60_000)
-        wait_until(lambda: any("timeline/facts" in url for url in tab.requests), WAIT_S)
-        assert {_query(url)["run"] for url in tab.requests if "timeline/facts" in url} == {name}
+        inner = frame.locator("iframe.timeline")
+        inner.wait_for(timeout=60_000)
+        place = "one => one.contentWindow.location.pathname + one.contentWindow.location.search"
+        wait_until(lambda: "view.html" in inner.evaluate(place), WAIT_S, every=0.1)
+        assert {"run": name, "window": "window_00000007"}.items() <= _query(inner.evaluate(place)).items()
         tab.assert_well()
