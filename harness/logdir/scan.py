@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,19 +64,20 @@ class Run:
         return tuple(Scanner().windows(self))
 
     def window(self, number: int) -> Window:
-        """By step, the one that begins with it or else the last to begin before; negative ones count from the
-        newest, which is -1.
+        """The one that began to record at this step; negative numbers count from the newest, which is -1.
 
         Raises:
             UsageError: where there is none; the message lists those that are there.
         """
-        found = [window for window in self.windows if not window.is_empty]
-        if number < 0 and -number <= len(found):
-            return found[number]
-        for window in found:
-            if window.step == number >= 0:
-                return window
-        steps = [str(window.step) for window in found]
+        if number >= 0:
+            chosen = next((one for one in self.windows if one.step == number and not one.is_empty), None)
+        else:
+            # Where there are thousands, those that are asked for are the last few.
+            newest_first = (window for window in reversed(self.windows) if not window.is_empty)
+            chosen = next(islice(newest_first, min(-number, len(self.windows) + 1) - 1, None), None)
+        if chosen is not None:
+            return chosen
+        steps = [str(window.step) for window in self.windows if not window.is_empty]
         listed = ", ".join(steps if len(steps) <= 12 else [*steps[:6], "...", *steps[-5:]])
         raise UsageError(f"--window {number}: {self.path} has no such window; there are {listed} (-1 is the newest)")
 
@@ -100,13 +102,15 @@ class _Folder(NamedTuple):
     """What stands in a folder. Where links lead may change while it does not."""
 
     folders: tuple[str, ...]
+    windows: tuple[str, ...]
+    """Folders that are called as windows are, in the order of their steps."""
     links: frozenset[str]
     """To whatever."""
     has_manifest: bool
     has_traces: bool
 
 
-_NOTHING = _Folder((), frozenset(), has_manifest=False, has_traces=False)
+_NOTHING = _Folder((), (), frozenset(), has_manifest=False, has_traces=False)
 
 
 class _Place(NamedTuple):
@@ -150,6 +154,7 @@ class Scanner:
         self._onerror = onerror
         self._bounded = bounded
         self._known: dict[Path, tuple[int, _Folder]] = {}
+        self._made: dict[Run, tuple[_Folder, list[Window]]] = {}
         self._seen: set[Path] = set()
 
     def look(self, logdirs: Iterable[Logdir]) -> Found:
@@ -176,6 +181,7 @@ class Scanner:
             unique = _unique(name, taken)
             found.loose.append(Loose(unique, Window(path, unique, within if self._bounded else ())))
         self._known = {path: known for path in self._seen if (known := self._known.get(path)) is not None}
+        self._made = {run: made for run in found.runs if (made := self._made.get(run)) is not None}
         return found
 
     def run_at(self, path: Path) -> Run | None:
@@ -199,8 +205,14 @@ class Scanner:
             return [Window(run.path, run.name, within)]
         if (run.bounded or run.profile.is_symlink()) and not is_inside(run.profile, run.within):
             return []
-        names = self._windows(run.profile, self._listed(run.profile), run.within)
-        return [Window(run.profile / name, run.name, within) for name in names]
+        folder = self._listed(run.profile)
+        known = self._made.get(run)
+        if known is not None and known[0] is folder and not folder.links:
+            return list(known[1])
+        names = self._windows(run.profile, folder, run.within)
+        made = [Window(run.profile / name, run.name, within) for name in names]
+        self._made[run] = folder, made
+        return list(made)
 
     def _below(self, logdir: Path, within: Sequence[Path]) -> Iterator[tuple[Path, Path | None, bool]]:
         """Folders with something in them: the folder, that of the run's windows if it is one, and whether traces lie
@@ -216,13 +228,12 @@ class Scanner:
             if profile is not None or folder.has_traces:
                 yield place.path, profile, folder.has_traces
             left_out = {CHECKPOINTS, HYDRA} if folder.has_manifest else set()
+            names = [*folder.folders, *folder.links]
             if place.of_run or profile == place.path:
-                left_out |= set(self._windows(place.path, folder, within))
-            inner = [
-                self._entered(place, name, folder, within)
-                for name in sorted([*folder.folders, *folder.links])
-                if name not in left_out
-            ]
+                left_out |= {name for name in folder.links if step_of_window(name) is not None}
+            else:
+                names += folder.windows
+            inner = [self._entered(place, name, folder, within) for name in sorted(names) if name not in left_out]
             in_run = place.in_run or profile is not None
             places += [
                 each._replace(in_run=in_run, of_run=each.path == profile)
@@ -242,15 +253,14 @@ class Scanner:
         names = [] if place.in_run else self._windows(path, folder, within)
         return path if any(not Window(path / name).is_empty for name in names) else None
 
-    def _windows(self, profile: Path, folder: _Folder, within: Sequence[Path]) -> list[str]:
+    def _windows(self, profile: Path, folder: _Folder, within: Sequence[Path]) -> Sequence[str]:
         """Names of window directories, in the order of their steps."""
-        steps = {
-            name: step
-            for name in (*folder.folders, *folder.links)
-            if (step := step_of_window(name)) is not None
-            and (name not in folder.links or _is_folder_inside(profile / name, within))
-        }
-        return sorted(steps, key=lambda name: (steps[name], name))
+        linked = [
+            name
+            for name in folder.links
+            if step_of_window(name) is not None and _is_folder_inside(profile / name, within)
+        ]
+        return _by_step([*folder.windows, *linked]) if linked else folder.windows
 
     def _entered(self, place: _Place, name: str, folder: _Folder, within: Sequence[Path]) -> _Place | None:
         """The next folder on the way; None for a link that is not followed."""
@@ -301,17 +311,21 @@ def find_runs(logdir: Path) -> list[Run]:
 
 
 def windows(run: Path) -> list[Path]:
-    """The window directories of a run, for its own processes: see :func:`windows_in`."""
-    return windows_in(run / PROFILE)
+    """The window directories of a run, for its own process, which may read them: see :func:`windows_in`.
+
+    Raises:
+        OSError: where they cannot be listed.
+    """
+    return windows_in(run / PROFILE, _raise_unless_gone)
 
 
-def windows_in(profile: Path) -> list[Path]:
+def windows_in(profile: Path, onerror: Callable[[OSError], object] = _raise_if_broken) -> list[Path]:
     """The window directories in a run's folder of them, in the order of their steps; none where it is not there.
 
     Raises:
-        OSError: where that cannot be read.
+        OSError: where ``onerror`` does.
     """
-    scanner = Scanner(_raise_unless_gone)
+    scanner = Scanner(onerror)
     return [window.path for window in scanner.windows(Run(ITSELF, profile, profile, (profile.resolve(),)))]
 
 
@@ -320,7 +334,9 @@ def _is_folder_inside(link: Path, within: Sequence[Path]) -> bool:
 
 
 def _read_folder(path: Path) -> _Folder:
-    folders, links = [], []
+    folders: list[str] = []
+    windows: list[str] = []
+    links: list[str] = []
     has_manifest = has_traces = False
     with os.scandir(path) as entries:
         for entry in entries:
@@ -328,11 +344,15 @@ def _read_folder(path: Path) -> _Folder:
             if entry.is_symlink():
                 links.append(name)
             elif entry.is_dir(follow_symlinks=False):
-                folders.append(name)
+                (folders if step_of_window(name) is None else windows).append(name)
                 continue
             has_manifest |= name == MANIFEST
             has_traces |= name.endswith(TRACE_SUFFIXES)
-    return _Folder(tuple(folders), frozenset(links), has_manifest, has_traces)
+    return _Folder(tuple(folders), _by_step(windows), frozenset(links), has_manifest, has_traces)
+
+
+def _by_step(windows: Iterable[str]) -> tuple[str, ...]:
+    return tuple(sorted(windows, key=lambda name: (step_of_window(name) or 0, name)))
 
 
 def _name(logdir: Logdir, path: Path) -> str:

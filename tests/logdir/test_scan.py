@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.errors import UsageError
 from harness.logdir import scan
 from harness.logdir.scan import Found, Logdir, Scanner, find_runs, pass_over, windows, windows_in
 
@@ -233,3 +234,14 @@ def test_its_own_process_is_told_of_windows_that_it_cannot_list(logs: Path, monk
     failing(monkeypatch, errno.EACCES, "profile")
     with pytest.raises(PermissionError):
         windows(logs / "two")
+
+
+def test_a_window_is_picked_by_its_step_or_from_the_newest_and_an_empty_one_is_none(logs: Path) -> None:
+    for step in (3, 12):
+        window(logs / "two", step)
+    (logs / "two" / "profile" / "window_00000050").mkdir()
+    run = find_runs(logs)[-1]
+    assert [run.window(number).step for number in (3, 9, 12, -1, -2, -3)] == [3, 9, 12, 12, 9, 3]
+    for number in (50, 4, -4, -(10**30), 10**30):
+        with pytest.raises(UsageError, match="there are 3, 9, 12"):
+            run.window(number)
