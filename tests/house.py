@@ -46,7 +46,10 @@ class House:
     def imports(self) -> dict[str, set[str]]:
         """The full names that each module imports, at any place: at its head, in a function, for type checkers alone,
         or by ``import_module``."""
-        return {module: set(_imported(module, tree)) for module, tree in self.trees.items()}
+        return {
+            module: set(_imported(module, tree, is_face=self.modules[module].endswith("/__init__.py")))
+            for module, tree in self.trees.items()
+        }
 
     @cached_property
     def arrows(self) -> dict[str, set[str]]:
@@ -134,7 +137,7 @@ def floors(arrows: Arrows) -> dict[str, int]:
     return found
 
 
-def literals(tree: ast.Module) -> Iterator[str]:
+def literals(tree: ast.AST) -> Iterator[str]:
     """Texts in the code, those in f-strings too; docstrings, and what stands beside a name to explain it, left out."""
     explained = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -150,15 +153,16 @@ def _is_within(module: str, room: str) -> bool:
     return module == room or module.startswith(f"{room}.")
 
 
-def _imported(module: str, tree: ast.Module) -> Iterator[str]:
-    by_name = False
+def _imported(module: str, tree: ast.Module, *, is_face: bool) -> Iterator[str]:
+    by_name = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: a relative import"
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
-        elif isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node).endswith(("import_module", "__import__")):
-            by_name = True
-    if by_name:
-        yield from (text for text in literals(tree) if text.partition(".")[0] == "harness" and text.isprintable())
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            by_name.append(node)
+    # A face hands names on from a table of where they are.
+    for node in [tree] if is_face and by_name else by_name:
+        yield from (text for text in literals(node) if text.partition(".")[0] == "harness" and text.isprintable())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from harness import search_path
 from harness.errors import UsageError
 from harness.files import is_inside, printable
 from harness.logdir.findings import Findings, Unreadable, read_findings
@@ -139,7 +140,9 @@ class Window:
             if self.trace is None or not self.ranks:
                 trace = self._read()
                 return analyze_rank(trace, step_ms=step_ms), trace
-            report = analyze_window([self.trace, *(self.path / name for name in self.ranks)], step_ms=step_ms)
+            # Each rank is read by a process of its own.
+            with search_path.Sheltered():
+                report = analyze_window([self.trace, *(self.path / name for name in self.ranks)], step_ms=step_ms)
             return report, read(self.path / report.source)
         except TraceError as error:
             raise UsageError(str(error)) from error

@@ -21,7 +21,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from harness import search_path
 from harness.trace.analyze import Waits, analysis
 from harness.trace.errors import TraceError
 from harness.trace.figures import busy
@@ -92,10 +91,7 @@ def _read(
     else:
         # Spawned, not forked: the process that asks may have threads.
         context = multiprocessing.get_context("spawn")
-        with (
-            search_path.Sheltered(),
-            ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool,
-        ):
+        with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
             results = list(pool.map(findings, paths))
     read_ones = [(path, one) for path, one in zip(paths, results, strict=True) if isinstance(one, RankFindings)]
     return read_ones, [one for one in results if isinstance(one, TraceError)]
