@@ -202,7 +202,7 @@ LAWS = (
     Law(
         "logdir stands on trace and the ground floor",
         together(
-            only("harness.logdir", "trace", "files", "errors", "locks", "credentials", "search_path"),
+            only("harness.logdir", "trace", "files", "errors", "credentials", "search_path"),
             never("harness.logdir", *ABOVE_LOGDIR),
         ),
         (

@@ -126,7 +126,7 @@ def main():
     from harness.board.official.parser import Request
     from harness.board.official.pool import Pool
     from harness.timeline.cache import Cache
-    from harness.trace import analyze_window
+    from harness.logdir.window import Window
 
     one, two, *others = map(Path, sys.argv[1:])
     # What this process itself imports is there before it has a path as `python -c` makes it.

@@ -13,10 +13,9 @@ from typing import Self
 
 import msgspec
 
-from harness import locks
 from harness.credentials import masked
 from harness.errors import UsageError
-from harness.files import TEMPORARY, atomic_write, persistently, remove_leftovers, sync_folder
+from harness.files import TEMPORARY, atomic_write, locks, persistently, remove_leftovers, sync_folder
 from harness.logdir.layout import CHECKPOINTS, HYDRA, LOCK, LOG_FILE, MANIFEST, RUN_NAME
 from harness.logdir.manifest import Manifest, Status, now
 

@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from harness import locks
 from harness.errors import UsageError
-from harness.files import read_regular
+from harness.files import locks, read_regular
 from harness.logdir.layout import LOCK, MANIFEST
 
 Status = Literal["running", "completed", "interrupted", "failed", "killed"]

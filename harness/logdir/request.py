@@ -20,9 +20,8 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from harness import locks
 from harness.errors import UsageError
-from harness.files import atomic_write, read_regular
+from harness.files import atomic_write, locks, read_regular
 from harness.logdir.layout import PROFILE
 
 T = TypeVar("T")

@@ -22,9 +22,8 @@ from pathlib import Path
 
 import msgspec
 
-from harness import locks
-from harness.files import read_regular, regular_descriptor
-from harness.locks import Lock
+from harness.files import locks, read_regular, regular_descriptor
+from harness.files.locks import Lock
 from harness.logdir.layout import PROFILE, staging_root, step_of_window
 from harness.publish.job import Job
 

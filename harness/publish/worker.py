@@ -21,7 +21,7 @@ import msgspec
 
 from harness.credentials import masked
 from harness.files import NotRegularError
-from harness.locks import Lock
+from harness.files.locks import Lock
 from harness.logdir.layout import FINDINGS, TRACE_SUFFIX
 from harness.publish.compress import compress
 from harness.publish.job import Job

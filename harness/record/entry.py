@@ -14,7 +14,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from harness.locks import Lock
+from harness.files.locks import Lock
 from harness.logdir import request
 from harness.logdir.scan import windows_in
 from harness.publish.staging import Staging

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import msgspec
 
-from harness import locks, search_path
+from harness import search_path
 from harness.errors import UsageError
-from harness.files import open_regular
+from harness.files import locks, open_regular
 from harness.timeline.prepare import FACTS, TIMELINE, Facts
 
 MAX_BYTES = 2 * 2**30

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness import locks
+from harness.files import locks
 from harness.logdir.layout import LOCK
 from tests import reading
 from tests.faults.shim import failing
@@ -108,7 +108,7 @@ def test_a_window_is_asked_for_where_there_are_no_links(error: str, shimmed: Lau
 HOLD = """
 import sys
 from pathlib import Path
-from harness import locks
+from harness.files import locks
 lock = locks.take(Path(sys.argv[1]))
 print("held" if lock is not None else "refused", flush=True)
 sys.stdin.read()

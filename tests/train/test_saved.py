@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness import files
 from harness.files import persistently
+from harness.files import whole as files
 from harness.train.checkpoint import Checkpoints, load
 from tests import reading
 from tests.distributed import jobs
