@@ -17,7 +17,7 @@ import msgspec
 import pytest
 import torch
 
-from harness.commands.trigger import trigger
+from harness.commands import trigger
 from harness.errors import UsageError
 from harness.logdir.request import ANSWER, REQUEST, Answer, new_request, place, read_answer
 from harness.record import Profiler, Schedule
@@ -57,7 +57,7 @@ class Loop:
 
 
 def ask(run: Path, *, steps: int | None = None, with_stack: bool = False, memory: bool = False, s: float = 60) -> Path:
-    return trigger(run, steps=steps, with_stack=with_stack, memory=memory, timeout_s=s)
+    return trigger.ask(run, steps=steps, with_stack=with_stack, memory=memory, timeout_s=s)
 
 
 def facts(window: Path) -> dict[str, Any]:
@@ -213,8 +213,8 @@ def test_a_request_to_a_job_that_ends_before_its_window_is_answered(tmp_path: Pa
 
 def test_the_command_starts_without_torch(tmp_path: Path) -> None:
     program = (
-        "import sys\nfrom pathlib import Path\nfrom harness.commands.trigger import trigger\n"
-        "try: trigger(Path('nowhere'), steps=None, with_stack=False, memory=False, timeout_s=1)\n"
+        "import sys\nfrom pathlib import Path\nfrom harness.commands.trigger import ask\n"
+        "try: ask(Path('nowhere'), steps=None, with_stack=False, memory=False, timeout_s=1)\n"
         "except Exception: print([name for name in ('torch', 'hydra', 'tensorboard') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

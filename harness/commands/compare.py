@@ -9,42 +9,36 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
-import msgspec
+import typer
 
-from harness.logdir.compared import per_step, windows_of, work_of
-from harness.report.sections.gate import Gate, gate, limit_of
-from harness.trace.compare.comparison import compare
-
-Format = Literal["table", "markdown", "json"]
+from harness import console
+from harness.commands.options import ReportFormat
 
 
-def run(
-    before: Path,
-    after: Path,
-    *,
-    fail_over: str | None = None,
-    per_sample: bool = False,
-    rows: int = 15,
-    format: Format = "table",
-) -> Gate:
-    """Print what differs between two runs, windows or traces.
+def compare(
+    before: Annotated[Path, typer.Argument(help="A trace file, a window or a run.")],
+    after: Annotated[Path, typer.Argument(help="Another one.")],
+    fail_over: Annotated[
+        str | None,
+        typer.Option(help="Exit status 1 where step time or peak memory has grown by more, beyond noise: 5%."),
+    ] = None,
+    per_sample: Annotated[
+        bool, typer.Option("--per-sample", help="Divide times by what a step trains on: for other batch sizes.")
+    ] = False,
+    rows: Annotated[int, typer.Option(help="Rows of every table.", min=1)] = 15,
+    format: Annotated[
+        ReportFormat, typer.Option(help="A table for people, Markdown for a pull request, JSON for programs.")
+    ] = ReportFormat.table,
+) -> None:
+    """Show what differs between two runs, windows or traces, and what of it is more than noise."""
+    import msgspec
 
-    Args:
-        before: A trace file, a window, or a run, of which all whole windows are taken, at most the newest 20.
-        after: Another one.
-        fail_over: The change of step time or peak memory from which on it is too much: ``5%`` or ``0.05``.
-        per_sample: Divide times by what a step trains on, which runs know.
-        rows: Of every group of figures.
-        format: ``json`` is :class:`harness.trace.compare.comparison.Comparison`.
+    from harness.logdir.compared import per_step, windows_of, work_of
+    from harness.report.sections.gate import gate, limit_of
+    from harness.trace.compare import comparison
 
-    Returns:
-        Whether the step and peak memory have grown by no more than ``fail_over``, and what to say of it.
-
-    Raises:
-        UsageError: where one of them cannot be read, or ``fail_over`` is no limit.
-    """
     limit = None if fail_over is None else limit_of(fail_over)
     sets = [windows_of(path) for path in (before, after)]
     works = [work_of(side.path) for side in sets]
@@ -52,7 +46,7 @@ def run(
     if per_sample:
         known = [per_step(work, path) for work, path in zip(works, (before, after), strict=True)]
         samples = known[0], known[1]
-    found = compare(sets[0].reports, sets[1].reports, names=(str(before), str(after)), samples=samples)
+    found = comparison.compare(sets[0].reports, sets[1].reports, names=(str(before), str(after)), samples=samples)
     sides = [
         msgspec.structs.replace(
             side,
@@ -72,11 +66,15 @@ def run(
     ]
     warnings = [*found.warnings, *told]
     found = msgspec.structs.replace(found, before=sides[0], after=sides[1], per_sample=per_sample, warnings=warnings)
-    if format == "json":
+    if format == ReportFormat.json:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     else:
         from harness.report.sections.comparison import comparison_sections
         from harness.report.shown import show
 
-        show(list(comparison_sections(found, limit, rows)), as_markdown=format == "markdown")
-    return gate(found, limit)
+        show(list(comparison_sections(found, limit, rows)), as_markdown=format == ReportFormat.markdown)
+    outcome = gate(found, limit)
+    for line in outcome.lines:
+        console.err.print(console.plain(line), highlight=False, soft_wrap=True)
+    if not outcome.kept:
+        raise typer.Exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -22,3 +23,14 @@ AllowedHosts = Annotated[
         show_default=False,
     ),
 ]
+
+
+class Format(StrEnum):
+    table = "table"
+    json = "json"
+
+
+class ReportFormat(StrEnum):
+    table = "table"
+    markdown = "markdown"
+    json = "json"

@@ -8,46 +8,47 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
 from pathlib import Path
-from typing import Literal
+from typing import Annotated
 
-import msgspec
+import typer
 
-from harness.commands.recovery import publish_what_waits
+from harness.commands.options import ReportFormat, Trace, Window
 from harness.errors import UsageError
-from harness.logdir.find import choose
-from harness.report.sections.operators import sort_key
 
-Format = Literal["table", "markdown", "json"]
+
+class Grouping(StrEnum):
+    name = "name"
+    shape = "shape"
 
 
 def report(
-    path: Path,
-    *,
-    window: int | None = None,
-    sort_by: str | None = None,
-    by_shape: bool = False,
-    rows: int = 15,
-    step_ms: float | None = None,
-    format: Format = "table",
-    stacks: Path | None = None,
+    path: Trace,
+    window: Window = None,
+    sort_by: Annotated[
+        str | None, typer.Option(help="Operators by this column, in torch's names, as cuda_time_total.")
+    ] = None,
+    group_by: Annotated[Grouping, typer.Option(help="Operators by name, or by name and input shapes.")] = Grouping.name,
+    rows: Annotated[int, typer.Option(help="Rows of every long table.", min=1)] = 15,
+    step_ms: Annotated[
+        float | None, typer.Option(help="Time of a step without the profiler, for a trace that lacks it.")
+    ] = None,
+    format: Annotated[
+        ReportFormat, typer.Option(help="A table for people, Markdown for an issue, JSON for programs.")
+    ] = ReportFormat.table,
+    stacks: Annotated[
+        Path | None,
+        typer.Option(help="Write folded call stacks here too (flamegraph.pl, speedscope); needs with_stack."),
+    ] = None,
 ) -> None:
-    """Print what a trace says.
+    """Show what a window says: verdict and advice, where time and memory go, operators, kernels, a timeline."""
+    import msgspec
 
-    Args:
-        path: A trace file, a window, a run, or a logdir, of which the newest run is taken.
-        window: Of a run, the window that begins at this step; negative ones count from the newest (-1). The
-            newest where none is given.
-        sort_by: The operator table's column, by torch's names.
-        by_shape: Group operators by name and input shapes.
-        rows: Of every long table.
-        step_ms: Time of a step without the profiler, for a trace that lacks it.
-        format: ``json`` is the contract, ``harness.trace.WindowReport``.
-        stacks: A file for the window's folded call stacks.
+    from harness.commands.recovery import publish_what_waits
+    from harness.logdir.find import choose
+    from harness.report.sections.operators import sort_key
 
-    Raises:
-        UsageError: for a path that holds no trace, and for options that do not fit it.
-    """
     if sort_by is not None:
         sort_key(sort_by)
     if step_ms is not None and not 0 < step_ms < float("inf"):
@@ -58,7 +59,7 @@ def report(
         from harness.report.stacks import write
 
         write(chosen.window, stacks)
-    if format == "json":
+    if format == ReportFormat.json:
         encoded = msgspec.json.encode(chosen.window.report(step_ms))
         sys.stdout.buffer.write(msgspec.json.format(encoded) + b"\n")
         return
@@ -69,11 +70,11 @@ def report(
 
     findings, trace = chosen.window.load(step_ms)
     drawing = picture(trace, findings) if trace is not None else None
-    options = Options(sort_by=sort_by, by_shape=by_shape, rows=rows)
+    options = Options(sort_by=sort_by, by_shape=group_by is Grouping.shape, rows=rows)
     run = chosen.run
     document = [
         *([runs_section(path, chosen.runs, run)] if chosen.runs and run is not None else []),
         *([windows_section(run, chosen.window, findings)] if run is not None and len(run.windows) > 1 else []),
         *sections(findings, drawing, options, others=chosen.window.others),
     ]
-    show(document, as_markdown=format == "markdown")
+    show(document, as_markdown=format == ReportFormat.markdown)

@@ -98,7 +98,7 @@ def a_window(folder: Path) -> None:
 
 def read_findings(folder: Path) -> None:
     """As ``harness report`` and ``harness runs`` do, and ``harness compare`` with another one's."""
-    from harness.commands.compare import run as compare
+    from harness.commands.compare import compare
     from harness.commands.report import report
     from harness.logdir.rows import collect
 

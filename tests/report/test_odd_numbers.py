@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness.commands.compare import run as compare
-from harness.commands.report import report
+from harness.commands.compare import compare
+from harness.commands.report import Grouping, report
 from harness.logdir.find import find
 from harness.trace import WindowReport, analyze, read
 from tests.trace.corpus import GOOD
@@ -59,7 +59,7 @@ def test_odd_steps_are_shown_in_every_way(
     assert msgspec.json.decode(msgspec.json.encode(found), type=WindowReport) == found
     for format in ("table", "markdown", "json"):
         report(path, format=format)  # type: ignore[arg-type]
-        report(path, step_ms=1e-9, by_shape=True, format=format)  # type: ignore[arg-type]
+        report(path, step_ms=1e-9, group_by=Grouping.shape, format=format)  # type: ignore[arg-type]
         compare(path, path, format=format)  # type: ignore[arg-type]
         compare(path, GOOD, format=format)  # type: ignore[arg-type]
     assert b"nan" not in capsysbinary.readouterr().out.lower().replace(b"nanosecond", b"")
