@@ -22,7 +22,7 @@ from harness.errors import UsageError
 from harness.files import is_inside, printable
 from harness.logdir.layout import CHECKPOINTS, HYDRA, MANIFEST, PROFILE, TRACE_SUFFIXES, step_of_window
 from harness.logdir.manifest import Manifest
-from harness.logdir.window import Window
+from harness.logdir.window import Window, Windows
 
 ITSELF = "."
 """The name of a run that is the logdir."""
@@ -59,9 +59,9 @@ class Run:
         return manifest.id if manifest is not None else printable(Path(os.path.abspath(self.path)).name)
 
     @cached_property
-    def windows(self) -> tuple[Window, ...]:
+    def windows(self) -> Windows:
         """Those that were there at the first look, in the order of their steps."""
-        return tuple(Scanner().windows(self))
+        return Scanner().windows(self)
 
     def window(self, number: int) -> Window:
         """The one that began to record at this step; negative numbers count from the newest, which is -1.
@@ -154,7 +154,7 @@ class Scanner:
         self._onerror = onerror
         self._bounded = bounded
         self._known: dict[Path, tuple[int, _Folder]] = {}
-        self._made: dict[Run, tuple[_Folder, list[Window]]] = {}
+        self._made: dict[Run, tuple[_Folder, Windows]] = {}
         self._seen: set[Path] = set()
 
     def look(self, logdirs: Iterable[Logdir]) -> Found:
@@ -194,7 +194,7 @@ class Scanner:
         profile = self._profile(_Place(path, within), self._read(path), within)
         return None if profile is None else Run(ITSELF, path, profile, within, self._bounded)
 
-    def windows(self, run: Run) -> list[Window]:
+    def windows(self, run: Run) -> Windows:
         """A run's windows as they are now, in the order of their steps.
 
         Raises:
@@ -202,17 +202,16 @@ class Scanner:
         """
         within = run.within if run.bounded else ()
         if run.profile == run.path and step_of_window(run.path.name) is not None:
-            return [Window(run.path, run.name, within)]
+            return Windows(run.path.parent, [run.path.name], run.name, within)
         if (run.bounded or run.profile.is_symlink()) and not is_inside(run.profile, run.within):
-            return []
+            return Windows(run.profile, [])
         folder = self._listed(run.profile)
         known = self._made.get(run)
         if known is not None and known[0] is folder and not folder.links:
-            return list(known[1])
-        names = self._windows(run.profile, folder, run.within)
-        made = [Window(run.profile / name, run.name, within) for name in names]
+            return known[1]
+        made = Windows(run.profile, self._windows(run.profile, folder, run.within), run.name, within)
         self._made[run] = folder, made
-        return list(made)
+        return made
 
     def _below(self, logdir: Path, within: Sequence[Path]) -> Iterator[tuple[Path, Path | None, bool]]:
         """Folders with something in them: the folder, that of the run's windows if it is one, and whether traces lie

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import overload
 
 from harness import search_path
 from harness.errors import UsageError
@@ -165,6 +166,31 @@ class Window:
             return read(self.trace)
         except TraceError as error:
             raise UsageError(str(error)) from error
+
+
+class Windows(Sequence[Window]):
+    """A run's windows in the order of their steps, each made when it is looked at: a run may have thousands."""
+
+    def __init__(self, profile: Path, names: Sequence[str], run: str = "", within: tuple[Path, ...] = ()) -> None:
+        self._profile, self._names, self._run, self._within = profile, names, run, within
+        self._made: dict[str, Window] = {}
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    @overload
+    def __getitem__(self, place: int) -> Window: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> Windows: ...
+
+    def __getitem__(self, place: int | slice) -> Window | Windows:
+        names = self._names[place]
+        if not isinstance(names, str):
+            return Windows(self._profile, names, self._run, self._within)
+        if names not in self._made:
+            self._made[names] = Window(self._profile / names, self._run, self._within)
+        return self._made[names]
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from harness.errors import UsageError
 from harness.logdir.scan import Logdir, Run, Scanner, pass_over
-from harness.logdir.window import Window
+from harness.logdir.window import Window, Windows
 
 KNOWN_FOR_S = 1.0
 """How long a look at the disk counts: a page asks for several things at once."""
@@ -57,7 +57,7 @@ class Places:
             raise Missing(f"there is no run {name[:200]!r} below the logdir")
         return self._runs[name]
 
-    def windows(self, run: Run) -> list[Window]:
+    def windows(self, run: Run) -> Windows:
         """A run's windows, in the order of their steps."""
         return self._scanner.windows(run)
 

@@ -84,7 +84,7 @@ class WindowsPlugin(base_plugin.TBPlugin):  # type: ignore[misc]
         """A run's windows, newest first, so many at a time: those that begin before the step ``before``."""
         windows = self.places.windows(self.places.run(_of(request, "run")))
         before = request.args.get("before", type=int)
-        older = [window for window in windows if before is None or (window.step or 0) < before]
+        older = windows if before is None else [window for window in windows if (window.step or 0) < before]
         page = older[: -PAGE - 1 : -1]
         shown = [self._summaries.of(window) for window in page]
         # Each against the window before it, which for the last one is on the next page.
