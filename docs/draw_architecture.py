@@ -3,7 +3,8 @@
     python docs/draw_architecture.py            writes it
     python docs/draw_architecture.py --check    exit status 1 where it is not as the imports are
 
-An arrow that follows from two others is left out: who imports report, and through it trace, shows the first.
+An arrow that follows from two others is left out: who imports report, and through it trace, shows the first. So are
+arrows to the ground floor, on which all others stand.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ Route = list[str]
 """The places of an arrow: a room, one place on each floor that it passes, a room."""
 
 
-def direct(arrows: Arrows) -> dict[str, set[str]]:
-    """The arrows without those that follow from others."""
+def drawn(arrows: Arrows) -> dict[str, set[str]]:
+    """The arrows without those that follow from others, and without those to rooms that import none."""
 
     def below(room: str) -> set[str]:
         return set().union(*({there} | below(there) for there in arrows.get(room, ())))
 
     return {
-        room: {there for there in others if not any(there in below(other) for other in others - {there})}
+        room: {one for one in others if arrows[one] and not any(one in below(other) for other in others - {one})}
         for room, others in arrows.items()
     }
 
@@ -49,7 +50,7 @@ def plan(arrows: Arrows) -> tuple[list[list[str]], list[Route]]:
     floor = floors(arrows)
     paths = [
         [room, *(f"{room}>{other}@{at}" for at in range(floor[room] - 1, floor[other], -1)), other]
-        for room, others in sorted(direct(arrows).items())
+        for room, others in sorted(drawn(arrows).items())
         for other in sorted(others)
     ]
     rows: list[list[str]] = [[] for _ in range(max(floor.values()) + 1)]
@@ -66,7 +67,9 @@ def plan(arrows: Arrows) -> tuple[list[list[str]], list[Route]]:
     for turn in range(PASSES):
         for row in rows if turn % 2 else rows[::-1]:
             at = {name: middle for one in rows for name, middle in _laid_out(one).items()}
-            row.sort(key=lambda name: sum(at[other] for other in near[name]) / len(near[name]))
+            row.sort(
+                key=lambda name: sum(at[other] for other in near[name]) / len(near[name]) if name in near else at[name]
+            )
     return rows, paths
 
 
@@ -136,9 +139,9 @@ def main() -> int:
         return int(not PICTURE.is_file() or PICTURE.read_text(encoding="utf-8") != picture)
     PICTURE.write_text(picture, encoding="utf-8")
     arrows = house.rooms()
-    every, drawn = (sum(map(len, some.values())) for some in (arrows, direct(arrows)))
+    every, shown = (sum(map(len, some.values())) for some in (arrows, drawn(arrows)))
     stories = max(floors(arrows).values()) + 1
-    print(f"{len(arrows)} rooms on {stories} floors, {every} arrows, {drawn} of them drawn: {PICTURE.name}")
+    print(f"{len(arrows)} rooms on {stories} floors, {every} arrows, {shown} of them drawn: {PICTURE.name}")
     return 0
 
 
