@@ -12,6 +12,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from harness.config import locate, targets
+from harness.train import sweep
 from tests.launch import ROOT, Launcher
 
 OF_0_1_0 = {
@@ -28,7 +29,6 @@ OF_0_1_0 = {
     "harness.tasks.Inference",
     "harness.tasks.LanguageModeling",
     "harness.tasks.auto",
-    "harness.train.NoteSweep",
     "models.CNN",
     "models.MLP",
     "models.MatmulAdd",
@@ -75,6 +75,11 @@ def test_a_name_of_0_1_0_still_means_what_it_meant(name: str) -> None:
     found = locate.locate(locate.current(name))
     assert found.__name__ == name.rpartition(".")[2]
     assert found.__module__.startswith("harness.")
+
+
+def test_the_callback_of_0_1_0_is_the_one_of_today() -> None:
+    """Hydra itself looks it up, in a copied ``config.yaml`` too."""
+    assert locate.locate(locate.current("harness.train.NoteSweep")) is sweep.followed
 
 
 def test_every_target_of_the_configuration_is_there_by_the_name_it_has_now() -> None:

@@ -10,8 +10,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from harness.logdir.run import read_manifest
 
+from harness.logdir.manifest import read_manifest
 from tests import reading
 from tests.launch import Launcher
 
