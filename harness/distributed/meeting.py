@@ -9,6 +9,7 @@ which nothing happens costs one comparison.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import math
@@ -33,6 +34,9 @@ DECISION_S = 120.0
 which the next collective would wait just as long."""
 JOIN_S = 5.0
 """How long a rank that asks for a decision waits for rank 0 to join at all, once: ranks begin a moment apart."""
+CLOSE_S = 30.0
+"""How long the end waits for the thread. Python ends a thread that is in the store as the process ends, torch does not
+stand that, and the process ends with SIGABRT."""
 STOP_LEAD = 2
 """Steps to the first appointment for a stop."""
 
@@ -88,6 +92,7 @@ class Meeting:
         with _unreachable():
             self._store.set(self._key(f"joined {self._rank}"), b"." + said)
         self._thread.start()
+        atexit.register(self.close)
 
     def has_joined(self, rank: int) -> bool:
         """Whether that rank has."""
@@ -103,9 +108,11 @@ class Meeting:
         return self._said.get(rank)
 
     def close(self) -> None:
+        """Listen no more."""
+        atexit.unregister(self.close)
         self._over.set()
         if self._thread.is_alive():
-            self._thread.join(5 * POLL_S)
+            self._thread.join(CLOSE_S)
 
     def ask(self, what: bytes) -> None:
         """Ask rank 0 to call an appointment; a signal handler may do it, the thread sends it."""

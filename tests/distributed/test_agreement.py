@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch.distributed as dist
 
 from harness.distributed.meeting import AgreedStop, Meeting
+from tests.launch import Launcher
 
 
 @pytest.fixture
@@ -98,3 +100,24 @@ def test_a_store_that_is_gone_decides_nothing(monkeypatch: pytest.MonkeyPatch) -
     meeting = Meeting(store, "gone", rank=0, size=2, wake=lambda: None)
     del store
     assert meeting.settle("window 3", lambda: True) is False
+
+
+UNFINISHED = """
+import sys, time
+from datetime import timedelta
+import torch.distributed as dist
+from harness.distributed import meeting
+
+meeting.POLL_S = 0.0  # as if each look took long: the thread is in the store whenever the process ends
+store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False, timeout=timedelta(seconds=10))
+for rank in range(3):
+    meeting.Meeting(store, "test", rank=rank, size=3, wake=lambda: None).start()
+time.sleep(0.1)
+sys.exit(7)
+"""
+
+
+def test_a_process_that_ends_without_closing_its_meetings_ends_as_it_says(harness: Launcher, tmp_path: Path) -> None:
+    """A thread that Python ends in torch's store takes the process with it, by SIGABRT."""
+    ended = [harness.script(UNFINISHED, cwd=tmp_path) for _ in range(2)]
+    assert [one.status for one in ended] == [7, 7], ended[0].text
