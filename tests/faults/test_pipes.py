@@ -67,6 +67,27 @@ NAMES = [
 ]
 
 
+READ = """
+import io, json, sys, traceback
+from contextlib import redirect_stderr, redirect_stdout
+from harness.cli import main
+
+for arguments in json.loads(sys.argv[1]):
+    sys.argv = ["harness", *arguments]
+    said, status = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace"), 0
+    with redirect_stdout(said), redirect_stderr(said):
+        try:
+            main()
+        except SystemExit as ended:
+            status = ended.code or 0
+        except BaseException:
+            traceback.print_exc()
+            status = 1
+        said.flush()
+    print(json.dumps([status, said.buffer.getvalue().decode()]), flush=True)
+"""
+"""Commands one after the other in one process; a start takes longer than most of them."""
+
 RESUMED = ("run.json", ".hydra/overrides.yaml", ".lock", "checkpoints/step_00000006.pt")
 """What going on with a run asks, beside the windows' findings."""
 
@@ -81,21 +102,25 @@ def test_no_name_holds_a_command_up(
         path = next(run.glob(name), run / name)
         path.unlink(missing_ok=True)
         kind(path)
-        for command in (
+        commands = [
             ["report", str(run)],
             ["report", str(run), "--window", "2", "--format", "json"],
             ["report", str(path)],
             ["compare", str(run), str(run)],
             ["runs", str(logdir)],
             ["trigger", str(run), "--timeout", "0.1"],
-            ["train", f"resume={run}", "trainer.max_steps=7"],
-        ):
-            if command[0] == "train" and name not in RESUMED:
-                continue
-            done = harness.run(*command, timeout=LIMIT_S)
-            assert "Traceback" not in done.text, f"{kind.__name__} {name} {command}:\n{done.text}"
-            assert done.status in (0, 2), f"{kind.__name__} {name} {command}:\n{done.text}"
-            assert done.status == 0 or done.text.count("error:") == 1, done.text
+        ]
+        read = harness.script(READ, json.dumps(commands), cwd=tmp_path, timeout=LIMIT_S)
+        ended = [json.loads(line) for line in read.out.splitlines()]
+        assert len(ended) == len(commands), read.text
+        if name in RESUMED:
+            commands.append(["train", f"resume={run}", "trainer.max_steps=7"])
+            done = harness.run(*commands[-1], timeout=LIMIT_S)
+            ended.append([done.status, done.text])
+        for command, (status, text) in zip(commands, ended, strict=True):
+            assert "Traceback" not in text, f"{kind.__name__} {name} {command}:\n{text}"
+            assert status in (0, 2), f"{kind.__name__} {name} {command}:\n{text}"
+            assert status == 0 or text.count("error:") == 1, text
 
 
 def test_a_pipe_in_staging_holds_nobody_up(trained: Path, harness: Launcher, tmp_path: Path) -> None:
