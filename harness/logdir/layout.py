@@ -26,7 +26,7 @@ PASSED_OVER = ".passed_over.json"
 """Of a loop of somebody's own, which has no manifest: the cycles that had no window, when it ended."""
 LOG_FILE = "train.log"
 RUN_NAME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9]{2}-[0-9]{2}-[0-9]{2}_[0-9a-f]{4}(_[0-9]{3}.*)?")
-"""Of a run's directory, as :mod:`harness.config.schema` names it."""
+"""Of a run's directory, as :mod:`harness.config.names` makes it."""
 
 FINDINGS = "window.json"
 _WINDOW = "window_"
