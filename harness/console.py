@@ -25,9 +25,19 @@ from harness.files import regular_descriptor
 
 UNBOUNDED = 160
 """Columns where there is no terminal to fit into."""
-out = Console(width=None if sys.stdout.isatty() else UNBOUNDED)
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """A reader that goes, as `head` does, is no reason for another exit status; Rich ends the process with 1."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, self.file.fileno())
+        os.close(nowhere)
+
+
+out = _Console(width=None if sys.stdout.isatty() else UNBOUNDED)
 """Results."""
-err = Console(stderr=True, width=None if sys.stderr.isatty() else UNBOUNDED)
+err = _Console(stderr=True, width=None if sys.stderr.isatty() else UNBOUNDED)
 """Progress and log lines."""
 
 REFRESH_S = 0.5

@@ -148,7 +148,11 @@ def no_circle(house: House) -> list[str]:
     """Neither of modules, nor of rooms, nor of the rooms within trace."""
     within_trace = house.grouped(lambda module: ".".join(module.split(".")[:3]) if ".trace." in module else "")
     return [
-        " <-> ".join(circle) for arrows in (house.arrows, house.rooms(), within_trace) for circle in circles(arrows)
+        f"{here} -> {there}"
+        for arrows in (house.arrows, house.rooms(), within_trace)
+        for circle in circles(arrows)
+        for here in circle
+        for there in sorted(arrows[here] & {*circle})
     ]
 
 

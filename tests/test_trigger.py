@@ -19,7 +19,8 @@ import torch
 
 from harness.commands import trigger
 from harness.errors import UsageError
-from harness.logdir.request import ANSWER, REQUEST, Answer, new_request, place, read_answer
+from harness.logdir.layout import ANSWER, REQUEST
+from harness.logdir.request import Answer, new_request, place, read_answer
 from harness.record import Profiler, Schedule
 from harness.trace import read
 from tests.launch import wait_until

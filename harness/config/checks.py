@@ -81,10 +81,12 @@ def problems(config: Config) -> Iterator[str]:
         return
     if window is not None and window.end > config.trainer.max_steps > 0:
         lever = "skip_first" if profiler.skip_first_wait or profiler.skip_first > profiler.wait else "wait"
+        fits = getattr(profiler, lever) - (window.end - config.trainer.max_steps)
+        how = f"give profiler.{lever}={fits}" if fits >= 0 else "record fewer steps"
         yield (
             f"profiler: the first window would end with step {window.end} (skip_first={profiler.skip_first}, "
             f"wait={profiler.wait}, warmup={profiler.warmup}, active={profiler.active}), after "
-            f"trainer.max_steps={config.trainer.max_steps}; shorten profiler.{lever}, or set profiler.enabled=false"
+            f"trainer.max_steps={config.trainer.max_steps}; {how}, or profiler=none"
         )
 
 

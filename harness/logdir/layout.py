@@ -25,6 +25,12 @@ HYDRA = ".hydra"
 PASSED_OVER = ".passed_over.json"
 """Of a loop of somebody's own, which has no manifest: the cycles that had no window, when it ended."""
 LOG_FILE = "train.log"
+SWEEP_SUFFIX = ".sweep.json"
+"""Of a sweep's file beside its runs."""
+BEST, STATE, DIVERGED = "best", "state.pt", "diverged.pt"
+"""In ``checkpoints/``: the link to the best one, what of a sharded one is no tensor, a diverged job."""
+LISTENER, REQUEST, ANSWER = ".trigger.lock", ".trigger.request.json", ".trigger.answer.json"
+"""What ``harness trigger`` and a job leave each other; see :mod:`harness.logdir.request`."""
 RUN_NAME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}_[0-9]{2}-[0-9]{2}-[0-9]{2}_[0-9a-f]{4}(_[0-9]{3}.*)?")
 """Of a run's directory, as :mod:`harness.config.names` makes it."""
 

@@ -22,13 +22,10 @@ import msgspec
 
 from harness.errors import UsageError
 from harness.files import atomic_write, locks, read_regular
-from harness.logdir.layout import PROFILE
+from harness.logdir.layout import ANSWER, LISTENER, PROFILE, REQUEST
 
 T = TypeVar("T")
 
-LISTENER = ".trigger.lock"
-REQUEST = ".trigger.request.json"
-ANSWER = ".trigger.answer.json"
 LOOK_S = 0.2
 """Between two looks at the run directory."""
 

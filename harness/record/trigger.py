@@ -13,7 +13,7 @@ from typing import Literal
 
 import msgspec
 
-from harness.logdir import request
+from harness.logdir import layout, request
 from harness.logdir.layout import window_name
 from harness.logdir.request import Answer, Request
 from harness.record.entry import Claim
@@ -92,7 +92,7 @@ class Trigger:
             return
         try:
             # What was asked of an earlier life of the job.
-            (self._run / request.REQUEST).unlink(missing_ok=True)
+            (self._run / layout.REQUEST).unlink(missing_ok=True)
         except OSError as error:
             log.warning("harness trigger will not reach this job: %s", error)
             return
@@ -145,7 +145,7 @@ class Trigger:
             self.failed(unheard, "the job is over")
         with suppress(OSError):
             self._write_answers()
-            (self._run / request.LISTENER).unlink(missing_ok=True)
+            (self._run / layout.LISTENER).unlink(missing_ok=True)
         self._claim.lock.close()
 
     def forget(self) -> None:
@@ -168,7 +168,7 @@ class Trigger:
         while not self._over.is_set():
             try:
                 self._write_answers()
-                if self._heard is None and (self._run / request.REQUEST).exists():
+                if self._heard is None and (self._run / layout.REQUEST).exists():
                     self._hear()
                 failing = False
             except OSError as error:
@@ -180,7 +180,7 @@ class Trigger:
 
     def _hear(self) -> None:
         heard = request.read_request(self._run)
-        (self._run / request.REQUEST).unlink(missing_ok=True)
+        (self._run / layout.REQUEST).unlink(missing_ok=True)
         if heard is not None and heard.steps is not None and not 1 <= heard.steps <= STEPS_AT_MOST:
             reason = f"{heard.steps} steps are not between 1 and {STEPS_AT_MOST:,}"
             self._answers.put(Answer(id=heard.id, state="failed", reason=reason))

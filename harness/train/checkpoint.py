@@ -26,13 +26,12 @@ from isal.isal_zlib import crc32
 from harness.distributed.world import World
 from harness.errors import UsageError
 from harness.files import TEMPORARY, atomic_write, open_regular, reason, remove_folder, sync_folder, why_refused
+from harness.logdir.layout import BEST, STATE
 
 log = logging.getLogger(__name__)
 
 FORMAT = 2
 _NAME = re.compile(r"step_([0-9]{8,18})(\.pt)?")
-BEST = "best"
-STATE = "state.pt"
 THREADS = 8
 """That read the parts of a sharded checkpoint at the same time."""
 CHUNK = 1 << 24

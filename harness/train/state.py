@@ -14,11 +14,10 @@ from harness.distributed.strategy import Strategy
 from harness.distributed.world import World
 from harness.errors import UsageError
 from harness.files import persistently
+from harness.logdir.layout import DIVERGED
 from harness.train.checkpoint import SHARDED, Checkpoints
 from harness.train.meter import Meter
 from harness.train.randomness import random_state, restore_random_state
-
-DIVERGED = "diverged.pt"
 
 
 @dataclass(kw_only=True)

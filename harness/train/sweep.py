@@ -25,14 +25,13 @@ from harness.config import overrides
 from harness.errors import UsageError
 from harness.files import atomic_write, read_regular, remove_leftovers
 from harness.logdir import tags
-from harness.logdir.layout import MANIFEST
+from harness.logdir.layout import MANIFEST, SWEEP_SUFFIX
 from harness.logdir.manifest import Manifest, read_manifest
 from harness.logdir.rows import Row, peak_mib, sweep_rows
 from harness.report.figure import sweep as figure
 from harness.report.sections.runs import show_sweep
 from harness.train import resume
 
-SUFFIX = ".sweep.json"
 HYDRAS_OWN = "multirun.yaml"
 """The configuration of the newest sweep in an experiment's folder."""
 LEFT_S = 3600.0
@@ -130,7 +129,7 @@ def save(folder: Path, sweep: Sweep) -> None:
     Raises:
         UsageError: where it cannot be written, without which nobody could go on with the sweep.
     """
-    path = folder / f"{sweep.id}{SUFFIX}"
+    path = folder / f"{sweep.id}{SWEEP_SUFFIX}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(folder, older_than_s=LEFT_S)
@@ -144,7 +143,7 @@ def was_begun(folder: Path, sweep: str, logdir: Path) -> bool:
     """Whether any job of it was begun; nothing is left of one of which none was."""
     if any(path.is_dir() for path in folder.glob(f"{sweep}_*")):
         return True
-    (folder / f"{sweep}{SUFFIX}").unlink(missing_ok=True)
+    (folder / f"{sweep}{SWEEP_SUFFIX}").unlink(missing_ok=True)
     with suppress(OSError):
         if [path.name for path in folder.iterdir()] == [HYDRAS_OWN]:
             (folder / HYDRAS_OWN).unlink()
@@ -171,7 +170,7 @@ def resumed(arguments: Sequence[str]) -> tuple[list[str], str | None]:
         saved = msgspec.json.decode(read_regular(path), type=Sweep)
     except (OSError, msgspec.MsgspecError) as error:
         raise UsageError(f"resume={wanted}: {path} cannot be read: {error}") from error
-    if f"{saved.id}{SUFFIX}" != path.name:
+    if f"{saved.id}{SWEEP_SUFFIX}" != path.name:
         raise UsageError(f"resume={wanted}: {path} is the file of another sweep, {saved.id}; put its own back")
     kept = [text for text in saved.arguments if overrides.key(text) != "logdir"]
     again = [text for text in given if text not in overrides.MULTIRUN and overrides.key(text) != "logdir"]
@@ -181,23 +180,22 @@ def resumed(arguments: Sequence[str]) -> tuple[list[str], str | None]:
 def _find(text: str, given: Sequence[str]) -> Path:
     named = [found for t in given if overrides.key(t) == "logdir" and (found := overrides.path(t)) is not None]
     logdirs = [Path(named[-1])] if named else [path for path in Path().iterdir() if path.is_dir()]
-    beside = Path(f"{text.rstrip('/')}{SUFFIX}")
+    beside = Path(f"{text.rstrip('/')}{SWEEP_SUFFIX}")
     if beside.is_file():
         return beside
     with suppress(UsageError):
         manifest = read_manifest(Path(text))
-        of_run = Path(os.path.abspath(text)).parent / f"{manifest.sweep}{SUFFIX}"
+        of_run = Path(os.path.abspath(text)).parent / f"{manifest.sweep}{SWEEP_SUFFIX}"
         if of_run.is_file():
             return of_run
-    wanted = f"*/{escape(text)}{SUFFIX}"
+    wanted = f"*/{escape(text)}{SWEEP_SUFFIX}"
     found_ones = [path for logdir in logdirs for path in logdir.glob(wanted)] if "/" not in text else []
     if found_ones:
         return found_ones[0]
-    known = sorted((path for logdir in logdirs for path in logdir.glob(f"*/*{SUFFIX}")), key=lambda path: path.name)[
-        -3:
-    ]
+    known = [path for logdir in logdirs for path in logdir.glob(f"*/*{SWEEP_SUFFIX}")]
+    known = sorted(known, key=lambda path: path.name)[-3:]
     where = logdirs[0] if named else "the logdirs of this folder; give logdir= for another"
-    there = f"; there are {', '.join(str(path).removesuffix(SUFFIX) for path in known)}" if known else ""
+    there = f"; there are {', '.join(str(path).removesuffix(SWEEP_SUFFIX) for path in known)}" if known else ""
     raise UsageError(f"resume={text}: there is no such sweep in {where}{there}; leave out -m to go on with one run")
 
 

@@ -1,6 +1,8 @@
 """`harness compare` as a user runs it."""
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import msgspec
@@ -12,6 +14,7 @@ from harness.logdir.manifest import Manifest
 from harness.trace import WindowReport, analyze, read
 from harness.trace.compare.comparison import Comparison
 from tests.in_process import Run, in_process
+from tests.launch import ROOT, environment
 from tests.trace.conftest import recorded
 
 BASE = analyze(read(recorded("eager_transformer_mem")))
@@ -163,3 +166,18 @@ def test_a_path_that_is_not_there(harness: Run, tmp_path: Path) -> None:
     result = harness(tmp_path / "gone", recorded("matmul_64"))
     assert result.status == 2
     assert "gone does not exist" in result.err
+
+
+@pytest.mark.parametrize("lines", [0, 1])
+def test_a_reader_that_goes_changes_no_exit_status(lines: int, tmp_path: Path) -> None:
+    """As `2>&1 | head -1` is one, of a gate that is kept: 1 would say that it is not."""
+    trace = ROOT / "tests" / "traces" / "matmul_64.pt.trace.json.gz"
+    command = [sys.executable, "-m", "harness", "compare", str(trace), str(trace), "--fail-over", "5%"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment(), cwd=tmp_path, bufsize=0
+    )
+    assert process.stdout is not None
+    for _ in range(lines):
+        process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(60) == 0

@@ -266,14 +266,15 @@ def other_snapshot(data: bytes, draw: Draw) -> bytes:
 def a_request(folder: Path) -> None:
     import msgspec
 
+    from harness.logdir import layout as layout_of
     from harness.logdir import request
 
     run = folder / RUN
     run.mkdir(parents=True)
     for name, what in (
-        (request.REQUEST, request.Request(id="a", steps=3)),
-        (request.ANSWER, request.Answer(id="a", state="planned", first_step=7, steps=3)),
-        (request.LISTENER, {"host": "here", "pid": 1}),
+        (layout_of.REQUEST, request.Request(id="a", steps=3)),
+        (layout_of.ANSWER, request.Answer(id="a", state="planned", first_step=7, steps=3)),
+        (layout_of.LISTENER, {"host": "here", "pid": 1}),
     ):
         (run / name).write_bytes(msgspec.json.encode(what))
 

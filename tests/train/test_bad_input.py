@@ -42,7 +42,7 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     "no value": (["trainer.max_steps"], ["trainer.max_steps"]),
     "window after the end": (
         ["profiler=periodic", "profiler.wait=95", "trainer.max_steps=50"],
-        ["profiler", "wait=95", "trainer.max_steps=50", "profiler.enabled=false"],
+        ["profiler", "wait=95", "trainer.max_steps=50", "profiler.wait=45", "profiler=none"],
     ),
     "negative wait": (["profiler=periodic", "profiler.wait=-1"], ["profiler.wait", "-1"]),
     "no activity": (["profiler=periodic", "profiler.activities=[]"], ["profiler.activities"]),

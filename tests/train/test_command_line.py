@@ -233,3 +233,11 @@ def test_a_terminal_shows_a_bar(harness: Launcher, tmp_path: Path) -> None:
     assert b"6/6" in read
     assert b"loss" in read
     assert b"\x1b[" in read, "a terminal gets colours"
+
+
+def test_the_trainer_for_debugging_fits_the_schedule_that_is_there_by_default(
+    harness: Launcher, tmp_path: Path
+) -> None:
+    done = harness.run("train", "trainer=debug", "model=mlp", "model.hidden=[8]", "logdir=logs", cwd=tmp_path)
+    assert done.status == 0, done.text
+    assert reading.manifest(reading.only_run(tmp_path / "logs"))["status"] == "completed"
