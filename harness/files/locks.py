@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 import msgspec
 
-from harness.files.whole import read_regular, regular_descriptor
+from harness.trace.file.opening import read_regular, regular_descriptor
 
 log = logging.getLogger(__name__)
 

@@ -12,26 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from harness.trace.file.opening import SMALL, NotRegularError, open_regular, read_regular, regular_descriptor
-
-__all__ = [
-    "SMALL",
-    "TEMPORARY",
-    "NotRegularError",
-    "atomic_write",
-    "is_inside",
-    "open_regular",
-    "persistently",
-    "printable",
-    "read_regular",
-    "reason",
-    "regular_descriptor",
-    "remove_folder",
-    "remove_leftovers",
-    "sync_folder",
-    "why_refused",
-]
-
 TEMPORARY = ".tmp"
 PAUSES_S = (0.3, 1.0, 2.0)
 """Between two tries of a last write; whoever sent SIGTERM may not wait for long."""
