@@ -52,6 +52,12 @@ def steps(window: Path) -> list[int]:
     return [int(match[1]) for match in matches if match]
 
 
+def label(window: Path) -> str:
+    """What a window's findings call it. The machine and the moment decide it for a job of milliseconds."""
+    found: str = json.loads((window / "window.json").read_text())["verdict"]["label"]
+    return found
+
+
 def recorded(run: Path) -> dict[str, list[int]]:
     """Steps by window directory."""
     return {window.name: steps(window) for window in windows(run)}
