@@ -122,7 +122,7 @@ def test_a_sweep_is_a_table_with_the_figures_of_its_windows(harness: Launcher, t
     shown = harness.run("runs", "logs", "--sweep", cwd=tmp_path)
     assert shown.status == 0, shown.text
     found = json.loads(harness.run("runs", "logs", "--sweep", "--format", "json", cwd=tmp_path).out)
-    labels = [reading.label(reading.windows(Path(one["path"]))[-1]) for one in found]
+    labels = [reading.label(reading.windows(tmp_path / one["path"])[-1]) for one in found]
     assert [one["verdict"] for one in found] == labels
     for word in ("●", *labels, "MiB", "samples/s", "2 of 2 runs completed"):
         assert word in shown.out
