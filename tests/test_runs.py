@@ -82,7 +82,7 @@ def test_windows_of_a_loop_of_ones_own_are_a_run_too(harness: Launcher, logs: Pa
     assert row["step_time_ms"] == newest["step_time"]["unprofiled_median_us"] / 1e3
     assert (row["loss"], row["device"], row["error"]) == (None, "cpu", None)
     (line,) = (line for line in harness.run("runs", "logs", cwd=logs.parent).out.splitlines() if "mine" in line)
-    assert line.split() == ["mine", "ended", "6", "2", reading.label(reading.windows(own)[-1])]
+    assert line.split() == ["mine", "ended", "6", "2", row["verdict"]]
 
 
 def test_the_newest_come_first(harness: Launcher, logs: Path) -> None:
